@@ -2,7 +2,7 @@
 
     python benchmarks/label_free.py WORK --weizmann4 FOLDER [--steps 300] [--json OUT]
 
-Short trainings of all methods, and one with a hundred times the learning rate, run on three sets:
+Short training runs of all methods, and one with a hundred times the learning rate, use three sets:
 toy actions and moving digits (both generated in WORK), and a folder with one class per sub-folder
 whose file names identify a person. Each network is evaluated before the first step and after every
 quarter by linear probe (the aim), kNN, RankMe, LiDAR, retrieval of another clip, and effective
@@ -10,10 +10,10 @@ rank. The measures without labels see videos that are not used for training. So 
 which leaves one person out on the folder.
 
 Spearman's correlation with the probe is ``all`` over the checkpoints of a set, and ``within`` as
-the mean over trainings of the correlation of their own checkpoints. Keeping the best checkpoint
+the mean over training runs of the correlation of their own checkpoints. Keeping the best checkpoint
 needs the latter. ``gain`` is the probe of the checkpoint that a measure selects, minus the probe of
-the last one, in points. Intervals are a bootstrap over trainings, drawn within their set, with 2000
-draws.
+the last one, in points. Intervals are a bootstrap over training runs, drawn within their set, with
+2000 draws.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def correlations(runs: list[dict[str, Any]], draws: int = 2000) -> dict[str, dic
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("work", type=Path, help="folder for generated sets and trainings")
+    parser.add_argument("work", type=Path, help="folder for generated sets and training runs")
     parser.add_argument(
         "--weizmann4", help="folder with a class per sub-folder, personN in the names"
     )

@@ -579,7 +579,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--queries", type=int, default=0, help="default: ten for each reference")
     parser.add_argument("--part", choices=("validation", "test"), default="test")
     parser.add_argument("--real", nargs="+", default=[], help="files among the references")
-    parser.add_argument("--same", nargs="+", default=[], help="of them, those of one footage")
+    parser.add_argument("--same", nargs="+", default=[], help="files of one footage among them")
     parser.add_argument("--intros", type=int, default=0, metavar="N", help="videos, most with one")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", type=Path, help="the results; those it has are kept")

@@ -13,7 +13,7 @@ from typing import Any
 from sce_video.utils.imports import lazy_names
 from sce_video.version import __version__
 
-# Imported when one is asked for: they need torch and the whole package.
+# Imported on first access, because they need torch and the whole package.
 _FUNCTIONS = {
     "Features": "inference.features",
     "VideoClassifier": "inference.classifier",
@@ -30,8 +30,8 @@ _FUNCTIONS = {
     "resolved": "runs.resolved",
     "top_classes": "inference.classifier",
 }
-# The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
-# options of the command as arguments, or one object of their class.
+# Each of these functions is a command: sce_video.verify(...) does what sce-video verify does. It
+# takes the options of the command as arguments, or one object of the options class.
 _COMMANDS = {
     "choose": ("options.choose.ChooseOptions", "runs.choose.choose"),
     "compare": ("options.measure.CompareOptions", "runs.report.compare"),
@@ -89,7 +89,7 @@ _lazy = lazy_names(__name__, _FUNCTIONS)
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        # Its sentences come before the traceback of another package.
+        # Print our explanation before the traceback of another package.
         _imported("dependencies.check_dependencies")()
     if name in _COMMANDS:
         options, function = map(_imported, _COMMANDS[name])

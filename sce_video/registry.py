@@ -22,7 +22,7 @@ from typing import Any
 from sce_video.dependencies import check_dependencies, mmaction_installed
 from sce_video.utils.errors import UserError
 
-check_dependencies()  # before the imports that a wrong installation breaks
+check_dependencies()  # before the imports that fail if the installation is broken
 
 import mmengine.registry as mmengine_registry  # noqa: E402
 from mmengine.registry import Registry  # noqa: E402
@@ -75,7 +75,7 @@ class ChildRegistry(Registry):
     ) -> None:
         super().__init__(name, parent=parent, scope=_SCOPE, locations=locations)
         self._mmaction_name = mmaction_name
-        #: For a name that is taken, the two names that identify the parts.
+        #: For a name that is already taken, the two names that identify the parts.
         self._forced: dict[str, tuple[str, str]] = {}
 
     def register_module(

@@ -1,3 +1,3 @@
-"""The one place that holds the version."""
+"""The package's version, which is defined only here."""
 
 __version__ = "1.0.0"

@@ -7,8 +7,8 @@
 #            tools/slurm_sweep.sh SWEEP.py ... --out DIR [arguments of sce-video sweep]
 # Submit it in the repository's root. The same command resumes and keeps finished steps. When all
 # tasks have ended, write the tables: sce-video sweep SWEEP.py ... --out DIR --report
-# 300 s before a task's time limit (--signal=B:USR1@SECONDS), its trainings write a checkpoint and
-# the task is requeued until its share is finished (with --no-requeue, it only stops).
+# 300 s before a task's time limit (--signal=B:USR1@SECONDS), its training runs write a checkpoint
+# and the task is requeued until its share is finished (with --no-requeue, it only stops).
 #   SWEEP_SHARDS  total number of tasks, if only some of them are repeated (--array=3,7)
 #   STOP_SECONDS  seconds to write a checkpoint after the signal (240)
 set -euo pipefail
@@ -62,6 +62,6 @@ python=$root/.venv/bin/python
 [ -x "$python" ] || python=python3
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 export STOP_SECONDS=${STOP_SECONDS:-240}
-# With exec, Slurm's signal reaches the sweep. It calls scontrol requeue when its trainings have
-# written a checkpoint (sce_video/commands/sweep.py). SIGTERM from scancel only stops them.
+# With exec, Slurm's signal reaches the sweep. It calls scontrol requeue when its training runs
+# have written a checkpoint (sce_video/commands/sweep.py). SIGTERM from scancel only stops them.
 exec "$python" -m sce_video sweep "$@" --shard "$task/$shards"

@@ -25,8 +25,8 @@ visualizer = dict(
     type="Visualizer",
     vis_backends=[dict(type="TensorboardVisBackend")],  # LoggerHook writes metrics.jsonl
 )
-# The page run.html is written after a training with up to this many training videos. None turns it
-# off.
+# The page run.html is written after a training run with up to this many training videos.
+# None turns it off.
 run_page = dict(videos=64)
 # compile = True, or torch.compile's arguments as a dict, compiles the encoders. conv_2d = True
 # computes spatial convolutions in 2-D with the same weights.

@@ -1,8 +1,8 @@
 # Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames of 88x88,
-# on a folder of your own videos. The student starts from the weights that its teacher has, or from
-# those of another EfficientNet-Lite, and learns the teacher's features of every frame, their mean,
-# their motion and their change, which are computed once. The representation of a clip also contains
-# where and when its features change.
+# on a folder of your own videos. The student starts from the weights of its teacher or of another
+# EfficientNet-Lite, and learns the teacher's features of every frame, their mean, their motion and
+# their change. These features are computed once. The representation of a clip also tells where and
+# when its features change.
 # Paper: none.
 # Run:      sce-video pretrain VIDEOS --out RUN --teacher efficientnet-lite0
 #           With --plan, this command writes RUN/config.py, for python tools/train.py RUN/config.py.
@@ -27,7 +27,7 @@ model = dict(
         norm_eval=True,
         frozen_stages=1,
     ),
-    # Batch norm alone: the student's own features become those of the teacher, up to a scale.
+    # Batch norm alone, so the student's own features match the teacher's up to a scale.
     # A teacher with features of another size needs num_layers=1.
     projector=dict(
         _delete_=True,

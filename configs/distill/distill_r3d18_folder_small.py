@@ -28,7 +28,7 @@ model = dict(
     projector=dict(
         type="MLP", hidden_channels=256, num_layers=2, norm_output=False, bias_output=True
     ),
-    teacher_channels=64,  # replaced with the teacher's when a training starts
+    teacher_channels=64,  # replaced with the teacher's when training starts
     objective="cosine",
     queue_size=256,
     lambda_=0.5,

@@ -5,7 +5,7 @@
 #               --columns ImageNet IN100 --nproc 8
 #           sce-video sweep configs/sweeps/image_baselines.py --out work_dirs/images \
 #               --columns CIFAR10 CIFAR100 STL10 Tiny-IN --jobs 8
-#           The first command uses the batches of 8 GPUs, and the second one those of one GPU. The
+#           The first command uses the batches for 8 GPUs, and the second one for one GPU. The
 #           paper states no tau_m for ReSSL, so it is 0.04 as in ReSSL's code for ImageNet.
 # Hardware: 8 GPUs; 18 points, each pretrained for 200 epochs and evaluated by a linear classifier.
 #           SCE's points are also points of the other image sweeps.

@@ -1,4 +1,4 @@
-r"""Draw docs/images/front.webp: a folder of videos, the page of a training, a search in a browser.
+r"""Draw docs/images/front.webp: a folder of videos, the page of a run, a search in a browser.
 
     sce-video demo --minutes 20 --out DEMO       (or any folder, run and index)
     python docs/scripts/front_picture.py DEMO/videos/train DEMO/run/run.html DEMO/index \

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare networks and return the exit status, 1 if some videos could not be decoded."""
     options = parse(ChooseOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.choose import choose
 
     result = choose(options)

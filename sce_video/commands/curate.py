@@ -21,7 +21,7 @@ _RECIPE = "sce_r3d18_folder_small"  # recipe that trains on the list
 def main(argv: Sequence[str] | None = None) -> int:
     """Curate and return the exit status, 1 if some videos could not be compared."""
     options = parse(CurateOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.curation.curate import curate
 
     result = curate(options)

@@ -54,7 +54,9 @@ def demo(options: DemoOptions) -> DemoResult:
 
     known = sorted(set(methods()) - {"distill"})  # distill needs a teacher network
     if options.method not in (None, *known):
-        raise ValueError(f"no method {options.method!r} for the demo: choose {', '.join(known)}")
+        raise ValueError(
+            f"the demo has no method {options.method!r}. Choose one of {', '.join(known)}"
+        )
     videos, run, index = (Path(options.out, name) for name in ("videos", "run", "index"))
     numbers = dict(train=32, test=24) if options.smoke else dict(train=480, test=240)
     print(f"{sum(numbers.values())} videos of 12 actions in {videos}", flush=True)

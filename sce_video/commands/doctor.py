@@ -13,7 +13,7 @@ from sce_video.utils.command import command, printable_lines
 def main(argv: Sequence[str] | None = None) -> int:
     """Print all findings and return 1 if one of them is a failure, 0 with warnings only."""
     options = parse(DoctorOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.doctor import doctor
 
     if not options.report:

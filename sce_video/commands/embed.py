@@ -13,7 +13,7 @@ from sce_video.utils.command import RESUMABLE, command, printable
 def main(argv: Sequence[str] | None = None) -> int:
     """Embed and return the exit status, 1 if some windows are missing."""
     options = parse(EmbedOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.embed_run import embed
 
     result = embed(options)

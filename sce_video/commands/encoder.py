@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Import an encoder and return the exit status."""
     options = parse(EncoderOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.inference.encoders.encoder_run import encoder
 
     print("\n".join(map(printable, _summary(encoder(options)))))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate and return the exit status."""
     options = parse(EvaluateOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.measure import evaluate
 
     print("\n".join(map(printable, _summary(evaluate(options)))))

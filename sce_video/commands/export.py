@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sce_video.interop.export.networks import NetworkReport
     from sce_video.interop.export.viewers import VideosReport
 
-#: What to do with an export, by its format.
+#: The next step after an export, by its format.
 _NEXT = {
     "pretrained": "sce-video embed VIDEOS --checkpoint {out} --out features.npz",
     "onnx": "python examples/onnx_features.py {out} VIDEO",
@@ -29,7 +29,7 @@ _NEXT = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Export and return the exit status, 1 if some thumbnails could not be read."""
     options = parse(ExportOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.interop.export.export_run import export
 
     result, lines, columns = export(options), [], ""

@@ -18,7 +18,7 @@ from sce_video.utils.command import command, printable
 def probe_main(argv: Sequence[str] | None = None) -> int:
     """Probe and return the exit status."""
     options = parse(ProbeOptions, argv)
-    # Imported here because a page of help needs no results.
+    # Imported here, so that --help does not load the module of results.
     from sce_video.evaluation.file_protocols import probe
 
     result = probe(options)
@@ -30,7 +30,7 @@ def probe_main(argv: Sequence[str] | None = None) -> int:
 def retrieve_main(argv: Sequence[str] | None = None) -> int:
     """Retrieve and return the exit status."""
     options = parse(RetrieveOptions, argv)
-    # Imported here because a page of help needs no results.
+    # Imported here, so that --help does not load the module of results.
     from sce_video.evaluation.file_protocols import retrieve
 
     result = retrieve(options)
@@ -49,7 +49,7 @@ def retrieve_main(argv: Sequence[str] | None = None) -> int:
 def transfer_main(argv: Sequence[str] | None = None) -> int:
     """Measure transfer and return the exit status."""
     options = parse(TransferOptions, argv)
-    # Imported here because a page of help needs no results.
+    # Imported here, so that --help does not load the module of results.
     from sce_video.evaluation.file_protocols import transfer
 
     result = transfer(options)
@@ -70,7 +70,7 @@ def transfer_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-#: Columns of the table of a fusion, and the metric in each.
+#: Columns of the table that a fusion prints, and the metric in each.
 _COLUMNS = {
     "top-1": "top1",
     "top-5": "top5",
@@ -84,7 +84,7 @@ _COLUMNS = {
 def fuse_scores_main(argv: Sequence[str] | None = None) -> int:
     """Fuse scores and return the exit status."""
     options = parse(FuseScoresOptions, argv)
-    # Imported here because a page of help needs no results.
+    # Imported here, so that --help does not load the module of results.
     from sce_video.evaluation.file_protocols import fuse_scores
 
     result = fuse_scores(options)

@@ -14,12 +14,12 @@ from sce_video.utils.command import command, printable
 def main(argv: Sequence[str] | None = None) -> int:
     """Finetune and return the exit status, 128 + n if signal n has stopped the training."""
     options = parse(FinetuneOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.finetune import finetune
 
     result = finetune(options)
     if result.alarm is not None:
-        # The command for its predictions would recommend a classifier that guesses.
+        # Do not print the command for predictions, which would recommend a classifier that guesses.
         print(printable(f"alarm {result.alarm.alarm}: {result.alarm}"))
     elif result.status == 0 and not options.plan:
         print(printable(f"next: sce-video predict {shlex.quote(str(result.folder))} VIDEOS"))

@@ -12,9 +12,9 @@ from sce_video.utils.command import RESUMABLE, command
 
 @command(interrupted=RESUMABLE)
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run all splits and return the exit status, 128 + n if signal n has stopped a training."""
+    """Run all splits and return the exit status, 128 + n if signal n has stopped a run."""
     options = parse(FinetuneSplitsOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.measure import finetune_splits
 
     result = finetune_splits(options)

@@ -1,4 +1,4 @@
-"""``sce-video import``; its function is ``import_videos``: Python reserves the word ``import``."""
+"""``sce-video import``. Its function is ``import_videos``, because Python reserves ``import``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sce_video.utils.command import RESUMABLE, command
 def main(argv: Sequence[str] | None = None) -> int:
     """Import the videos and return the exit status, 1 if some failed."""
     options = parse(ImportOptions, argv)
-    # Imported here because a wrong command line is answered before the readers are imported.
+    # Imported here, so that a wrong command line is reported before the readers load.
     from sce_video.data_tools.tables.fill import import_videos
     from sce_video.data_tools.tables.writer import describe_import
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Index and return the exit status, 1 if an index that was checked is damaged."""
     options = parse(IndexOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.find.indexing import index
 
     result = index(options)

@@ -13,7 +13,7 @@ from sce_video.utils.command import command, printable
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the maps and return the exit status, 1 if some files could not be decoded."""
     options = parse(LookOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.pages.look import look
 
     result = look(options)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sce_video.version import __version__
 
-#: What people come for; of each the sub-commands: the function below ``sce_video.commands`` and
+#: The tasks of users and the sub-commands for each: the function below ``sce_video.commands``, and
 #: what it does.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "learn": {
@@ -22,7 +22,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "finetune_splits.main",
             "finetune and test on every split of a dataset",
         ),
-        "sweep": ("sweep.main", "run a table of pretrainings and evaluations"),
+        "sweep": ("sweep.main", "run a table of pretraining and evaluation runs"),
     },
     "measure": {
         "evaluate": ("evaluate.main", "measure a network by kNN, linear probe and retrieval"),
@@ -99,10 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, 1)
-        meant = f", meant {near[0]}?" if near else ""
+        meant = f"Did you mean {near[0]}?" if near else "sce-video --help lists them"
         if name.startswith("-"):
-            meant = ": options follow the name of a command"
-        print(f"sce-video: error: no command {name!r}{meant} (sce-video --help)", file=sys.stderr)
+            meant = "Options follow the name of a command"
+        print(f"sce-video: error: there is no command {name!r}. {meant}", file=sys.stderr)
         return 2
     from sce_video.dependencies import check_dependencies  # takes longer than a page of help
 
@@ -111,12 +111,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f"sce-video: error: {error}", file=sys.stderr)
         return 1
-    if argv is None:  # the process ends without a last look through all that torch has imported
+    if argv is None:  # end without a garbage collection of everything that torch has imported
         atexit.register(gc.freeze)
     module, _, function = COMMANDS[name][0].partition(".")
     before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors
     try:
-        # Imported here: a page of help must not wait for torch.
+        # Imported here, so that --help does not wait for torch.
         return getattr(importlib.import_module(f"sce_video.commands.{module}"), function)(rest)
     finally:
         sys.argv[0] = before

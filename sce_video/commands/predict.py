@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict and return the exit status, 1 if no file could be decoded."""
     options = parse(PredictOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.find.predict import Prediction, predict
 
     def show(found: Prediction | Segment) -> None:

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _generate(name, rest, prog)
     parser = parser_of(PrepareOptions, prog, {"name", *options_left_out(name)})
     parser.description = f"Prepare {DATA_SETS[name].about}."
-    # Imported here because a page of help of all datasets does not need NumPy.
+    # Imported here, so that --help for all datasets does not load NumPy.
     from sce_video.data_tools.prepare.data_sets import layout, prepare
 
     if {"-h", "--help"} & {*rest}:

@@ -13,7 +13,7 @@ from sce_video.utils.command import command, printable
 def main(argv: Sequence[str] | None = None) -> int:
     """Pretrain and return the exit status, 128 + n if signal n has stopped the training."""
     options = parse(PretrainOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.pretrain import pretrain
 
     result = pretrain(options)

@@ -13,7 +13,7 @@ from sce_video.utils.command import RESUMABLE, command
 def main(argv: Sequence[str] | None = None) -> int:
     """Repack the videos and return the exit status, 1 if some failed."""
     options = parse(RepackOptions, argv)
-    # Imported here because a wrong command line is answered before the readers are imported.
+    # Imported here, so that a wrong command line is reported before the readers load.
     from sce_video.data_tools.repack.repack_job import repack
     from sce_video.data_tools.repack.repack_report import describe_repack
     from sce_video.data_tools.tables.writer import describe_import

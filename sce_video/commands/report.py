@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write pages and the table, and return the exit status."""
     options = parse(ReportOptions, argv)
-    # Imported here because a page of help needs no results.
+    # Imported here, so that --help does not load the module of results.
     from sce_video.runs.report import report
 
     result = report(options)
@@ -51,7 +51,7 @@ def _describe(report: Report) -> str:
 def compare_main(argv: Sequence[str] | None = None) -> int:
     """Write the page of several runs and return the exit status."""
     options = parse(CompareOptions, argv)
-    # Imported here because a page of help needs no runs.
+    # Imported here, so that --help does not load the module of runs.
     from sce_video.runs.report import compare
 
     result = compare(options)

@@ -21,7 +21,7 @@ _CLOSE = 0.95
 def main(argv: Sequence[str] | None = None) -> int:
     """Search, or serve the page until Ctrl-C, and return the exit status."""
     options = parse(SearchOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.find.search import search
 
     result = search(options)

@@ -15,7 +15,7 @@ from sce_video.utils.command import command
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sweeps and return the exit status, 1 if a step failed."""
     options = parse(SweepOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.sweep import describe_steps, sweep
 
     result = sweep(options)

@@ -11,9 +11,9 @@ from sce_video.utils.command import command
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Test, which prints a table for each checkpoint, and return the exit status."""
+    """Test each checkpoint, print its table, and return the exit status."""
     options = parse(TestOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.measure import test
 
     test(options)

@@ -11,9 +11,9 @@ from sce_video.utils.command import command, printable_lines
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train or print the recipe; return the exit status, 128 + n if signal n has stopped it."""
+    """Train or print the recipe, and return the exit status, 128 + n after signal n."""
     options = parse(TrainOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.runs.train import train
 
     result = train(options)

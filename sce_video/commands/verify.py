@@ -13,7 +13,7 @@ from sce_video.utils.command import RESUMABLE, command
 def main(argv: Sequence[str] | None = None) -> int:
     """Verify the files and return the exit status, 1 if there are problems."""
     options = parse(VerifyOptions, argv)
-    # Imported here because a wrong command line is answered before the readers are imported.
+    # Imported here, so that a wrong command line is reported before the readers load.
     from sce_video.data_tools.verify import describe_problems, verify
 
     result = verify(options)

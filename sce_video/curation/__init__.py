@@ -1,1 +1,1 @@
-"""Know a set of videos before training on it: near-duplicates, outliers, clusters, a subset."""
+"""Inspection of a set of videos before training: near-duplicates, outliers, clusters, a subset."""

@@ -68,7 +68,7 @@ class StoredThumbnails:
 
     def read(self) -> Thumbnails:
         """Read the thumbnails."""
-        # Plain numbers: the folder may be one that others write to, too.
+        # Store plain numbers only, because other users may also write to the folder.
         with open(self.file, "rb", buffering=0, opener=regular_file) as file:
             data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
         times = np.frombuffer(data, np.float64, self.length)
@@ -287,7 +287,7 @@ def computed(
         workers=workers,
         timeout=_PAIR_SECONDS,
         preload=(__name__,),
-        # Several threads in each of as many processes as there are cores wait for each other.
+        # There is one process per core, so several threads per process would wait for each other.
         start=partial(threadpool_limits, 1),
     ):
         if outcome.value is None:

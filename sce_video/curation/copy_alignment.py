@@ -70,7 +70,7 @@ _LINES = _LineSettings()
 _SHIFTS = np.arange(-4, 5) / 12
 #: Seconds by which a line is moved after the alignment in place.
 _FINE_SHIFTS = np.arange(-2, 3) / 24
-#: Factors on the speed of a line after the alignment in place: 3 % to either side.
+#: Factors by which the speed of a line is varied after the alignment in place, 3 % either way.
 _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 
 
@@ -82,7 +82,8 @@ class _PlacementSettings:
     frames: int = 12
     #: Maximum number of steps.
     steps: int = 8
-    #: Smallest side of the part, relative to the frame: below the 0.4 of the searched parts.
+    #: Smallest side of the part, relative to the frame. It is below 0.4, the side of the searched
+    #: parts.
     smallest: float = 0.3
     #: Gain of the mean correlation in one step below which the alignment ends.
     least_gain: float = 2e-3
@@ -91,8 +92,8 @@ class _PlacementSettings:
 
 
 _PLACEMENT = _PlacementSettings()
-#: Longest step: the left, top, right and lower edge (shares of the frame), seconds, and speed.
-#: Without a bound a step that follows from few pixels would leave the neighbourhood.
+#: Longest step for the left, top, right and lower edge (shares of the frame), the seconds and the
+#: speed. Without a bound, a step computed from few pixels would leave the neighbourhood.
 _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 
 
@@ -102,20 +103,20 @@ class _DecisionSettings:
 
     #: Standard deviation of a change in grey levels below which nothing moves.
     moves: float = 0.5
-    #: Seconds over which a stretch becomes certain: the similarity is multiplied by
-    #: 1 - exp(-seconds / this), so that stretches of three seconds and more lose at most 5 %.
+    #: Time constant in seconds with which a stretch becomes certain: the similarity is multiplied
+    #: by 1 - exp(-seconds / this), so that stretches of three seconds and more lose at most 5 %.
     certain_seconds: float = 1.0
     #: Similarity before the alignment in place below which the alignment is not tried.
     promising: float = 0.2
     #: Maximum number of rounds of alignment in place and time.
     rounds: int = 2
-    #: Similarity up to which a round is hopeless, so that no other one follows.
+    #: If the similarity after a round is not above this value, no further round is tried.
     hopeless: float = 0.4
-    #: Similarity from which a copy is certain: no other round or hypothesis is tried.
+    #: From this similarity on, a copy is certain, and no other round or hypothesis is tried.
     certain: float = 0.95
     #: Share of the shorter video that both must show (docs/curate.md).
     share: float = 0.6
-    #: The same share with ``short``: a little less than a sixth.
+    #: The same share with ``short``, a little less than a sixth.
     short_share: float = 0.15
 
 

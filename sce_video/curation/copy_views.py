@@ -49,11 +49,11 @@ def without_borders(video: Thumbnails) -> Thumbnails:
     return replace(video, frames=cut_part(video.frames, part, SIDE).round().astype(np.uint8))
 
 
-#: Seconds before and after a frame over which the mean is taken that is subtracted from it.
+#: Seconds before and after a frame whose mean is subtracted from the frame.
 _AROUND = 1.0
-#: Factor of what is left of a frame, so that small changes are not lost in rounding to bytes.
+#: Factor by which the rest of a frame is multiplied, so that rounding to bytes keeps small changes.
 _GAIN = 3.0
-#: Frames that are processed together: the sums of an hour would take gigabytes.
+#: Number of frames that are processed together, because the sums of an hour would take gigabytes.
 _CHANGED_AT_ONCE = 1024
 
 
@@ -88,9 +88,9 @@ class _RectangleSettings:
     most: int = 4
     #: Smallest side in pixels, almost a third of the frame.
     smallest: int = 10
-    #: Smallest score of a rectangle: the mean of its sides, plus its weakest side.
+    #: Smallest score of a rectangle, which is the mean of its sides plus its weakest side.
     least_score: float = 0.4
-    #: Bound on the score of one pixel of an edge: a strong piece alone does not make a side.
+    #: Largest score of one pixel of an edge, so that a strong piece alone does not make a side.
     most_of_a_pixel: float = 0.7
     #: Frames over which the edges are averaged, at equal steps, whatever the video's length is.
     frames: int = 40
@@ -118,7 +118,7 @@ def rectangles(video: Thumbnails) -> list[Part]:
         step = step if axis == 2 else step.T  # (along the edge, edges)
         wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
         edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
-        # A bound, because one strong piece does not make a side. The frame's borders have no edge.
+        # The bound keeps one strong piece from making a side. The frame's borders have no edge.
         total = np.cumsum(np.pad(edge.clip(-bound, bound), ((1, 0), (1, 1))), axis=0)
         mean = (total[high] - total[low]) / lengths
         sums.append(mean[:, low] + mean[:, high])

@@ -1,4 +1,4 @@
-"""Guesses by single frames which videos show parts of other videos.
+"""Guesses from single frames which videos show parts of other videos.
 
 Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
 displacement, a speed, a part and whether the frame is mirrored are a hypothesis.
@@ -31,8 +31,8 @@ from sce_video.options.find import MIRRORED, PARTS, SPEED
 # The settings of each step stand before it. They were chosen by hand on the development sets of
 # benchmarks/copy_queries.py, unless a reason for one value is given (docs/curate.md).
 
-#: Share of its score that a line in time loses per unit of the logarithm of its speed. Where
-#: little moves, all speeds agree equally well, and the speed nearest to 1 must win.
+#: Share of its score that a line in time loses per unit of the logarithm of its speed. If little
+#: moves, all speeds agree equally well, and the one nearest to 1 must win.
 SPEED_COST = 0.08
 
 
@@ -82,28 +82,29 @@ class _SearchSettings:
 
     #: Frames per second that are searched.
     query_rate: float = 4.0
-    #: Frames per second whose parts they are searched among: each has many parts to keep.
+    #: Frames per second whose parts are searched. They are few, because each frame has many parts.
     index_rate: float = 1.0
-    #: Sides of the parts that are searched with ``parts`` as well, relative to the frame. Without
-    #: them moved frames, borders and small crops are found.
+    #: Sides of the parts, relative to the frame, that are searched only with ``parts``. Moved
+    #: frames, borders and small crops are found without them.
     small_sides: tuple[float, ...] = (0.6, 0.5, 0.4)
     #: Answers to a frame.
     answers: int = 64
     #: Smallest correlation of an answer. Half of it is subtracted when answers are counted.
     least: float = 0.7
-    #: How much the last answer may exceed half of ``least`` before all answers to the frame count
-    #: less: an answer that many videos give says little.
+    #: If the last answer exceeds half of ``least`` by more than this, all answers to the frame
+    #: count less, because an answer that many videos give says little.
     contrast: float = 0.1
     #: Cells of the gallery that a frame is compared with. More cells find more, and take longer.
     probes: int = 5
-    #: Steps of k-means that make the cells. Fewer steps take less time.
+    #: Steps of the k-means that computes the cells. Fewer steps take less time.
     cell_steps: int = 3
 
 
 _SEARCH = _SearchSettings()
 
 
-#: Speeds of a copy, relative to its original: 13 from 0.8 to 1.25, 3.8 % apart, 1 in the middle.
+#: Speeds of a copy relative to its original: 13 values from 0.8 to 1.25, 3.8 % apart, with 1 in the
+#: middle.
 SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 
 
@@ -111,21 +112,22 @@ SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 class _VoteSettings:
     """Settings for forming hypotheses from answers that agree on a line in time and a part."""
 
-    #: Answers through which a line is laid: the most similar ones of the two videos.
+    #: Number of answers through which a line is laid. They are the most similar ones of the two
+    #: videos.
     seeds: int = 12
-    #: Seconds by which an answer may miss the line: less than the 0.25 s between two frames.
+    #: Seconds by which an answer may miss the line, less than the 0.25 s between two frames.
     time_slack: float = 0.2
     #: How far the place and size of a part may differ from the seed's, relative to the
     #: frame: a little more than one step between the searched parts.
     part_slack: float = 0.13
-    #: Hypotheses on two videos: a second one may be right where the first is not.
+    #: Hypotheses for two videos: if the first one is wrong, the second may be right.
     tries: int = 2
     #: Fewest frames of a video that another one must answer.
     least_frames: int = 2
     #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
     least_votes: float = 0.4
-    #: Pairs of a video whose votes are counted, as a multiple of the pairs that are compared later:
-    #: the order is by an upper bound of the votes, which may be wrong.
+    #: Number of pairs of a video whose votes are counted, as a multiple of the pairs that are
+    #: compared later. It exceeds 1, because pairs are ordered by an upper bound of the votes.
     counted: int = 2
 
 
@@ -158,7 +160,8 @@ def voted(
         gap = np.abs(t_out[rows] - t_out[seeds, None] - line)
         good = near & (gap <= _VOTES.time_slack)
         weight = np.where(good, (similar[rows] - _SEARCH.least / 2) * (1 - gap), 0)
-        # Each frame votes once, though several parts may answer: rows are in order of the frames.
+        # Each frame votes once, although several parts may answer. The rows are in the order of the
+        # frames.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
         # If little moves, all speeds agree, so choose the speed nearest to 1.
@@ -243,12 +246,12 @@ def _searched(
         steps=_SEARCH.cell_steps,
     )
     boxes = np.asarray(places)
-    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
+    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # starts, and the end
     cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
         near = similar[begin:end].numpy()
         query, slot = np.nonzero(near >= _SEARCH.least)
-        # An answer that many videos give says little: it counts by how much it is better.
+        # An answer that many videos give counts only by the amount by which it is better.
         common = np.maximum(0, near[:, -1] - _SEARCH.least / 2 - _SEARCH.contrast)
         values, asked = near[query, slot] - common[query], asker[begin:end][query]
         found = owner[where[begin:end].numpy()[query, slot]]

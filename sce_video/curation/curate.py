@@ -48,7 +48,7 @@ def curate(options: CurateOptions) -> CurateResult:
         ValueError: If the source is not usable, or the videos' features are all equal.
     """
     _check_files(options)
-    # Imported here because wrong names are answered before torch is imported.
+    # Imported here, so that wrong names are reported before torch loads.
     from sce_video.curation.curation_page import write_curation_page
     from sce_video.curation.selection import curate_videos, read_decisions
     from sce_video.curation.write import check_curated_folder, write_curation
@@ -61,7 +61,7 @@ def curate(options: CurateOptions) -> CurateResult:
     if options.checkpoint is not None:
         source = _embed(options, options.checkpoint, out / _INDEX)
     videos = read_videos(source, options.labels, options.classes, options.column)
-    # After the reading: a wrong source leaves no folder behind.
+    # Create the folder only after reading, so that a wrong source leaves none behind.
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         bars: dict[str, Callable[[int, bool], None]] = {}
@@ -81,7 +81,7 @@ def curate(options: CurateOptions) -> CurateResult:
 
 
 def _check_files(options: CurateOptions) -> None:
-    """Raise an error for files that are missing, or a source that cannot be meant."""
+    """Raise an error for missing files, or a source of the wrong kind."""
     check_out(options.out)
     check_exists(options.labels, "file")
     check_exists(options.decisions, "file")
@@ -92,13 +92,15 @@ def _check_files(options: CurateOptions) -> None:
     if options.checkpoint is None:
         if folder and not has_index:
             raise ValueError(
-                f"{source} is not an index. Give the folder of sce-video index, or, to embed the "
-                "videos in it, a network (--checkpoint RUN)"
+                f"{source} is not an index. Give the folder of an index, or add --checkpoint RUN "
+                "to embed the videos in it"
             )
         check_exists(source, "index, feature file or table")
         return
     if folder and has_index:
-        raise ValueError(f"{source} is an index, which has features: leave out --checkpoint")
+        raise ValueError(
+            f"{source} is an index, which already contains features. Remove --checkpoint"
+        )
     check_videos(source, listed_extensions(options.all_files), options.dataset)
     check_run(options.checkpoint)
 

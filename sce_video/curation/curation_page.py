@@ -29,15 +29,15 @@ from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip
 class _ShownSettings:
     """Limits on the entries of each section. Every shown video has a clip in the page."""
 
-    #: Groups of near-duplicates: many, because a reader decides on them.
+    #: Number of groups of near-duplicates. It is large, because a reader decides on each of them.
     groups: int = 100
-    #: Removed videos of one group.
+    #: Number of removed videos shown for a group.
     of_group: int = 7
     outliers: int = 16
     subset: int = 24
-    #: Clusters, and stretches that many videos share.
+    #: Number of clusters, and of stretches that many videos share.
     clusters: int = 40
-    #: Videos that were removed for little motion.
+    #: Number of videos shown that were removed for little motion.
     still: int = 24
 
 
@@ -102,8 +102,8 @@ def _duplicates(found: Curation) -> ClipSection:
         more = _shown(groups, _SHOWN.groups, "groups") if groups else " There are none."
         also = f", their changes by {COPY_SIMILARITY:g}," if found.options.copies else ""
         note = (
-            f"Videos whose {what} by {found.options.threshold:g}{also} or more with those of "
-            f"another one of the group. Kept: {kept_of_a_group(found)}.{more}"
+            f"Videos whose {what} by {found.options.threshold:g}{also} or more with another video "
+            f"of the group. Kept: {kept_of_a_group(found)}.{more}"
         )
     rows = []
     for group in groups[: _SHOWN.groups]:

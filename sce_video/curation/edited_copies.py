@@ -14,7 +14,8 @@ from sce_video.options.find import PARTS
 
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
-#: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
+#: Smallest similarity of a copy. Videos that are not copies stay below it in two generated sets
+#: (docs/curate.md).
 COPY_SIMILARITY = 0.85
 
 

@@ -22,7 +22,7 @@ from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.readers.base import VideoDecodeError, check_deadline
 from sce_video.datasets.sources import open_video, video_exists
 
-#: Side of a thumbnail, pixels; the frame is squeezed to a square.
+#: Side of a thumbnail in pixels. The frame is squeezed to a square.
 SIDE = 32
 #: Frames per second of the first comparison.
 RATE = 16.0
@@ -30,7 +30,8 @@ RATE = 16.0
 MAX_RATE = 32.0
 #: Maximum number of seconds that are read from the beginning of a video.
 MAX_SECONDS = 60.0
-#: Seconds after which reading a file is given up. Longer stretches may take as long as they last.
+#: Time limit in seconds for reading a file. Stretches longer than this may take as long as they
+#: last.
 READ_SECONDS = 60.0
 
 
@@ -96,7 +97,8 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         return Thumbnails(np.stack(small), times - start, float(duration - start), *size, most)
 
 
-#: Side of a compared part, pixels: enough to tell videos apart, and blind to the encoding.
+#: Side of a compared part in pixels. It is enough to tell videos apart, and the encoding has no
+#: effect.
 _PART = 8
 #: Sides of the parts relative to the frame. Smaller ones would need many more parts.
 SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
@@ -106,15 +108,16 @@ STEP = 0.05
 SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
 #: Step between their places. It is twice ``STEP``, because parts of every video are kept.
 SEARCHED_STEP = 0.1
-#: Compared frames of the shorter video at least, at equal steps.
+#: Minimum number of compared frames of the shorter video, at equal steps.
 ANCHORS = 8
-#: Share of the compared frames that both videos must show: about two thirds of the shorter one.
+#: Share of the compared frames that both videos must show, about two thirds of the shorter video.
 _LEAST_INSIDE = 0.65
-#: Correlations that are computed at once, 4 bytes each: 16 MB, or those of one video if more.
+#: Number of correlations computed together, 4 bytes each: 16 MB, or one video's if it has more.
 _COMPARED = 2**22
 #: Frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
-#: Standard deviation of a part, grey levels, below which it counts as flat: flat parts match all.
+#: A part with a lower standard deviation in grey levels counts as flat. Flat parts match
+#: everything.
 FLAT = 3.0
 #: Left, top, width and height of a part, relative to the frame.
 Part = tuple[float, float, float, float]
@@ -165,7 +168,8 @@ def _axis(scale: float, step: float) -> tuple[np.ndarray, np.ndarray]:
 Shape = tuple[float, float]
 
 
-#: Relative height and width of the parts: of equal proportions, or cut along one axis only.
+#: Relative height and width of the parts, which have equal proportions or are cut along one axis
+#: only.
 _SHAPES = (
     *((s, s) for s in SCALES),
     *((1.0, s) for s in SCALES[1:]),
@@ -335,16 +339,16 @@ _MOST_CLIMBED = 2
 FINE = 16
 #: Maximum number of compared frames, at equal steps.
 _ANCHORS = 16
-#: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
+#: Displacements in seconds on either side. 3/32 is half as much again as the duration of a sample.
 _SHIFTS = np.arange(-6, 7) / 64
-#: Steps of the hill climbing: shares of the frame for the place, of the part for its size.
+#: Steps of the hill climbing, as shares of the frame for the position and of the part for its size.
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
 #: Maximum number of moves by each step.
 _MOST_MOVES = 6
-#: Possible gain in similarity after a move: about twice 0.24, which is the most that 355
-#: alignments at 0.93 or more gained.
+#: Largest expected gain in similarity after a move: about twice 0.24, the largest gain of 355
+#: alignments at 0.93 or more.
 _FIRST_GAIN = 0.4
-#: Possible gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
+#: Largest expected gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
 _GAINS = (0.2, 0.15, 0.04, 0.0)
 _MIDDLE = 128  # grey level, subtracted so that sums of squares are small
 
@@ -396,7 +400,7 @@ class _Frames:
             rows = averaging(top[inside], high[inside], FINE)
             columns = averaging(left[inside], wide[inside], FINE)
             cut, norms = cut_parts(self._frames[shown], rows, columns)
-            # The mean of ``own`` is zero, so that of the part need not be subtracted.
+            # The mean of ``own`` is zero, so the mean of the part need not be subtracted.
             products = np.einsum("pinj,inj->pn", cut, self._own[:, own], optimize=True)
             values[inside] = (products / norms).mean(axis=1)
         return values

@@ -28,15 +28,15 @@ class _MomentSettings:
     frames: int = 32
     #: Maximum number of rounds of alignment in time and place.
     rounds: int = 3
-    #: Agreement below which a further round cannot bring it to ``SAME_CHANGES``.
+    #: If the agreement is below this value, a further round cannot raise it to ``SAME_CHANGES``.
     promising: float = 0.5
-    #: Seconds before and after a frame from which the derivative in time is computed: one frame
-    #: at the highest rate of thumbnails.
+    #: Seconds before and after a frame from which the derivative in time is computed, one frame at
+    #: the highest rate of thumbnails.
     instant: float = 1 / 32
     #: Distance from the border, as a share of the frame, up to which a part is the whole frame.
     border: float = 0.01
-    #: Share of the difference between neighbouring pixels by which the means of the two videos may
-    #: differ where a part was cut: its edges lie between the pixels of a thumbnail.
+    #: Where a part was cut, the means of the two videos may differ by this share of the difference
+    #: between neighbouring pixels, because its edges lie between the pixels of a thumbnail.
     tolerance: float = 0.25
     #: How far a part may move in one round, as a share of its side.
     most_moved: float = 0.1

@@ -19,9 +19,11 @@ from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import split_segment
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
-#: Videos whose answers are counted together: the keys of all frames would take too much memory.
+#: Number of videos whose answers are counted together. The keys of all frames would take too much
+#: memory.
 _VOTES_AT_ONCE = 1000
-#: Share of a video below which a stretch is a part of it. A longer stretch makes a copy.
+#: A shared stretch that covers less than this share of a video is a part of it. A longer one makes
+#: it a copy.
 _PART_SHARE = 0.6
 #: Two stretches of a video count as the same if their overlap is at least this share of the time
 #: that they cover together.
@@ -38,7 +40,8 @@ class _CandidateSettings:
     least: float = 0.7
     #: Fewest frames of a video that a candidate must answer.
     fewest_frames: int = 3
-    #: Correlation of the last answer from which a frame resembles more parts than were answered.
+    #: If the last answer correlates by at least this, the frame resembles more parts than it has
+    #: answers.
     crowded: float = 0.9
 
 
@@ -125,7 +128,7 @@ def _gathered(blocks: list[np.ndarray]) -> tuple[Tensor, np.ndarray]:
     counts = [len(block) for block in blocks]
     rows = np.empty((sum(counts), blocks[0].shape[1]), dtype=np.int8)
     end = len(rows)
-    while blocks:  # released one by one, so that memory is not needed twice
+    while blocks:  # released one by one, so that the peak memory does not double
         block = blocks.pop()
         rows[end - len(block) : end] = block
         end -= len(block)

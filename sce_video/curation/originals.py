@@ -21,8 +21,8 @@ from sce_video.datasets.clip_sampling import shown_at
 #: Side of a part, relative to the frame, below which one of the videos was cropped. It is a little
 #: below 1, because an alignment is not exact.
 _WHOLE_SIDE = 0.96
-#: Distance between the edges of a picture in a picture and of the part that shows it, as a share of
-#: the frame: two to three of its 32 pixels.
+#: Largest distance between the edges of a picture in a picture and of the part that shows it, as a
+#: share of the frame: two to three of its 32 pixels.
 _NEAR = 0.08
 
 

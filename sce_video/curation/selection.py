@@ -40,13 +40,16 @@ from sce_video.inference.features import Features
 from sce_video.options.find import FEATURES, FRAMES, LATE, NONE, CurateOptions
 from sce_video.utils.cores import usable_cores
 
-#: Nearest videos whose mean distance makes an outlier (docs/curate.md).
+#: Number of nearest videos whose mean distance decides whether a video is an outlier
+#: (docs/curate.md).
 _OUTLIER_NEIGHBOURS = 10
-#: Standard deviations of a normal distribution, estimated by the median absolute deviation.
+#: Limit in standard deviations of a normal distribution, estimated from the median absolute
+#: deviation.
 _OUTLIER_DEVIATIONS = 5.0
 #: Seconds between two compared frames of a video.
 _MOTION_STEP = 0.5
-#: Grey levels below which nothing moved between two frames: encoders change still frames by less.
+#: If two frames differ by fewer grey levels, nothing has moved: encoders change still frames by
+#: less.
 _STILL = 0.5
 #: Decision that a video stays, in a file of decisions.
 KEPT = "keep"
@@ -141,11 +144,11 @@ def curate_videos(
     decisions = decisions or Decisions()
     features = torch.from_numpy(videos.values)
     if len(videos) < 2:
-        raise ValueError(f"{videos.source} has one video: there is nothing to compare it with")
+        raise ValueError(f"{videos.source} contains only one video. Curation needs two or more")
     check_features(features, videos.source)
     x = unit_rows(features, feature_mean(features))
     if float(x.std(dim=0).max()) < 1e-6:
-        raise ValueError(f"{videos.source}: all features are equal, they tell no videos apart")
+        raise ValueError(f"{videos.source}: all features are equal. Use another network")
     similar, where = neighbour_graph(x, max(options.neighbours, _OUTLIER_NEIGHBOURS))
     near, rows = similar[:, : options.neighbours], where[:, : options.neighbours]
     found, motion = Duplicates([], 0), None
@@ -164,13 +167,13 @@ def curate_videos(
     gone = {video.row for group in found.groups for video in group.removed}
     gone |= set() if motion is None else set(motion.removed)
     if len(gone) == len(videos):
-        raise ValueError(f"nothing moves in the videos of {videos.source}: leave out --motion")
+        raise ValueError(f"nothing moves in the videos of {videos.source}. Remove --motion")
     distances = outlier_distances(similar, where, gone)
     limit, outliers = find_outliers(distances, gone)
     dropped = gone | set(outliers) if options.drop_outliers else gone
     keep = [row for row in range(len(videos)) if row not in dropped]
     if options.subset > len(keep):
-        raise ValueError(f"a subset of {options.subset} videos was asked for, {len(keep)} remain")
+        raise ValueError(f"a subset of {options.subset} is too large: only {len(keep)} remain")
     chosen = k_centre_greedy(x[keep], options.subset) if options.subset else []
     clusters = min(options.clusters, len(videos))
     cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
@@ -221,9 +224,9 @@ def _by_frames(
         if len(stored.places) < 2:
             row, reason = unread[0]
             raise ValueError(
-                f"no two of the videos of {videos.source} can be read, the first is "
-                f"{files[row]}: {reason}. Run where the videos are, or compare features "
-                "alone (--duplicates features)"
+                f"fewer than two videos of {videos.source} can be read. The first unreadable one "
+                f"is {files[row]}: {reason}. Run the command where the videos are, or compare "
+                "only features (--duplicates features)"
             )
         found, gone = Duplicates([], 0, unread), set()
         if options.duplicates == FRAMES:
@@ -289,7 +292,7 @@ def read_decisions(file: str | os.PathLike) -> Decisions:
         where = f"{file}, line {line}"
         path, decision, other = [*cells, "", ""][:3]
         if not path or len(cells) > 3:
-            raise ValueError(f"{where}: a path, a decision and another path belong there")
+            raise ValueError(f"{where}: expected a path, a decision and another path")
         if decision == KEPT:
             keep.add(path)
         elif decision == NOT_A_COPY and other:

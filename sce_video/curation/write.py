@@ -29,12 +29,13 @@ REPORT = "report.json"
 DECISIONS = "decisions.csv"
 INTROS = "intros.csv"
 MOTION = "motion.csv"
-#: Results that a curation leaves in its folder, besides the files that a later run uses.
+#: Results that a curation leaves in its folder, in addition to the files that a later run uses.
 _RESULTS = (
     *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
     "curation.html",
 )
-#: Videos of a cluster or a stretch that are shown. Half of a cluster's lie nearest to its centre.
+#: Number of videos shown for a cluster or a stretch. Half of a cluster's are those nearest to its
+#: centre.
 EXAMPLES = 8
 
 
@@ -126,8 +127,8 @@ def check_curated_folder(
     found = next((file for file in files if file.exists()), None)
     if found is not None and not overwrite:
         raise ValueError(
-            f"{found} exists: the folder holds an earlier curation. Give another --out or --keep, "
-            "or replace the results with --overwrite"
+            f"{found} exists: the folder contains an earlier curation. Give another --out or "
+            "--keep, or replace the results with --overwrite"
         )
 
 
@@ -160,7 +161,7 @@ def write_curation(
     lists: dict[str, str] = {}
 
     def add(name: str, file: str | os.PathLike, rows: list[int], labels: list[int]) -> list[str]:
-        """Write a list and return the paths that it cannot hold."""
+        """Write a list and return the paths that it cannot contain."""
         lists[name] = os.fspath(file)
         paths = [videos.paths[row] for row in rows]
         return write_annotation_list(lists[name], paths, [labels[row] for row in rows])
@@ -223,7 +224,7 @@ def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
         note = "the lists have no labels: two names of classes are written alike"
         return [-1] * len(names), [], [note]
     other = [text for name, text in zip(classes, written, strict=True) if text != name]
-    notes = [f"a line cannot hold the name of a class, which is written as {n}" for n in other]
+    notes = [f"a line cannot contain the name of a class, which is written as {n}" for n in other]
     return [number[text] for text in texts], written, notes
 
 
@@ -258,7 +259,7 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[RemovedLine]:
             yield RemovedLine(paths[row], reason)
     for row in found.keep:
         if paths[row] in unlisted:
-            yield RemovedLine(paths[row], "a list cannot hold this path")
+            yield RemovedLine(paths[row], "a list cannot contain this path")
     for path, reason in found.videos.failures:
         yield RemovedLine(path, f"cannot be decoded: {reason}")
 
@@ -369,7 +370,7 @@ def _content(found: Curation, report: CurationReport) -> dict[str, Any]:
     }
 
 
-#: Words for what decides which video of a group stays.
+#: The words that describe each criterion for the video of a group that stays.
 PREFERRED = {"length": "longest", "resolution": "largest frames", "bitrate": "highest bitrate"}
 
 

@@ -1,4 +1,4 @@
-"""Facts about a file that a complete decoding finds out."""
+"""Facts about a file that only decoding it completely reveals."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from sce_video.options.shared import MAX_PIXELS
 class _ToleranceSettings:
     """Tolerances within which a header's deviation is not reported. The larger one applies."""
 
-    #: Share of the stated value, which covers rounded durations of long videos.
+    #: Share of the stated value, to allow for rounded durations of long videos.
     share: float = 0.1
-    #: A writer may count a frame or two that it does not write.
+    #: A writer may count one or two frames that it does not write.
     frames: int = 2
     #: Durations may be rounded.
     seconds: float = 0.5
@@ -160,8 +160,8 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> Fil
         limits = DecodeLimits(max_pixels)
         with AvReader(path, deadline=deadline, limits=limits) as reader:
             video = _decode_all(path, deadline, limits, reader)
-            # Frames between a damaged packet and the next key frame decode, and show garbage:
-            # those that the reader returns of a file that is not intact count.
+            # Frames between a damaged packet and the next key frame decode but show garbage. So for
+            # a damaged file, only the frames that the reader returns are counted.
             if video.frames != video.packets or video.refused:
                 try:
                     reader.read(np.array([len(reader.timestamps) - 1]))
@@ -210,7 +210,7 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
             frames += len(decoded)
             damaged += sum(frame.is_corrupt for frame in decoded)
         if container.format.name == "avi":
-            hidden = (end or 0) - samples  # a tick per frame, also for those dropped or empty
+            hidden = (end or 0) - samples  # one tick per frame, including dropped and empty frames
         hidden = _hidden_samples(container, stream, hidden, samples) + skipped
     if frames == 0:
         raise VideoDecodeError(path, "no frame can be decoded")
@@ -227,7 +227,8 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
         height=height,
         width=width,
         header_frames=max(0, counted - hidden) or None if counted else None,
-        # Where the clock restarts, FFmpeg has computed it from the first and the last timestamp.
+        # If the clock restarts, FFmpeg has computed the duration from the first and the last
+        # timestamp.
         header_seconds=None if reader.restarts else stated,
         header_of_file=of_file,
     )
@@ -248,7 +249,7 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
     if container.format.name == "avi":
         found -= max(0, len(stored) - samples)  # damaged, not dropped
     elif stored and container.format.name.startswith("mov,"):
-        # It ends where the edit list does, and so does the stated duration; else it is damaged.
+        # It must end where the edit list and the stated duration end. Otherwise it is damaged.
         ends = entries[-1].timestamp >= (1 - _TOLERANCE.share) * (stream.duration or np.inf)
         if found or ends or len(stored) < len(entries):
             shown = sum(not entry.is_discard for entry in stored)

@@ -2,10 +2,10 @@
 
 A class is **what** moves (the pattern of a disc: stripes, checks or rings) and **how** it moves
 (bouncing along straight lines, moving in a circle, shaking, or growing and shrinking in place).
-Either alone does not determine the class. Mirroring, reversing or recolouring a video keeps its
-class: position, size, direction, speed, phase, orientation, shades and background are random. Light
-and background drift, so two clips of a video share little except what moves and how. The colours
-are muted, because with bright random colours a network matches two views only by colour.
+Neither alone determines the class. Mirroring, reversing or recolouring a video keeps its class:
+position, size, direction, speed, phase, orientation, shades and background are random. Light and
+background drift, so two clips of a video share little except what moves and how. The colours are
+muted, because with bright random colours a network matches two views only by colour.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _NOISE = 2.0  # standard deviation, grey levels
 _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
-#: A disc in T frames, (T,) each in units of the frame side: x of its centre from the left edge,
-#: y from the top edge, and radius.
+#: A disc in T frames: x of its centre from the left edge, y from the top edge, and its radius, each
+#: (T,) in units of the frame's side.
 Motion = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -104,7 +104,7 @@ def generate_toy_actions(
         rng = np.random.default_rng([seed, PARTS.index(part), number])
         what, how = CLASSES[number % len(CLASSES)].split("_")
         frames = render_toy_action(what, how, rng, size=size, num_frames=num_frames, fps=fps)
-        # All frames are key frames: reading four of sixty decodes four.
+        # All frames are key frames, so reading four of sixty frames decodes only four.
         encoded = encode_h264(frames, fps, {"crf": "18", "tune": "fastdecode", "g": "1"})
         write_bytes(_video_path(root, part, number), encoded)
 
@@ -118,8 +118,8 @@ def generate_toy_actions(
 def write_pattern_lists(root: str | Path) -> list[Path]:
     """Write ``root/PART_patterns.txt``: the videos of each part, labelled only by their pattern.
 
-    For image networks: a frame shows what moves, not how it moves. Labels are positions in
-    ``WHATS``, and the paths in the lists are relative to ``root``. Returns the lists.
+    The lists are meant for image networks, because a frame shows what moves but not how. Labels are
+    positions in ``WHATS``, and the paths in the lists are relative to ``root``. Returns the lists.
     """
     root = Path(root)
     lists = []
@@ -151,7 +151,7 @@ def render_toy_action(
         ValueError: If ``what`` or ``how`` is unknown.
     """
     if what not in WHATS or how not in HOWS:
-        raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
+        raise ValueError(f"unknown toy action {what!r}, {how!r}. Choose from {WHATS} and {HOWS}")
     seconds = np.arange(num_frames, dtype=np.float32) / fps
     x, y, radius = (moved[:, None, None] for moved in _draw_motion(how, rng, seconds))
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size
@@ -250,7 +250,8 @@ def _video_path(root: Path, part: str, number: int) -> Path:
 def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> bytes:
     """Return an mp4 of frames (T, H, W, 3) uint8 RGB.
 
-    The same bytes every time: one thread, and the preset that looks at no later frames.
+    The bytes are the same every time, because one thread encodes with a preset that looks at no
+    later frames.
 
     Args:
         frames: Frames (T, H, W, 3) uint8 of even height and width.
@@ -288,19 +289,21 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
                     video.unlink()
         else:
             raise ValueError(
-                f"{root} holds toy actions made with another {', '.join(changed)}: "
+                f"{root} contains toy actions made with another {', '.join(changed)}: "
                 "choose another folder, or overwrite=True to replace them"
             )
     elif root.exists() and any(root.iterdir()):
         raise ValueError(
-            f"{root} is not empty and does not hold toy actions: choose another folder"
+            f"{root} is not empty and does not contain toy actions: choose another folder"
         )
     write_text(manifest, json.dumps(parameters, indent=1) + "\n")
 
 
-#: Published: the test part of UCI's "Optical Recognition of Handwritten Digits", 8x8 shades.
+#: Published digits: the test part of UCI's "Optical Recognition of Handwritten Digits" in 8x8
+#: shades.
 _DIGITS_SHAPE = (1797, 8, 8)
-#: Shade of a pixel: 0 to 16 of the 4x4 cells of the original scan were inked.
+#: Largest shade of a pixel, which is the number of inked cells among 4x4 cells of the original
+#: scan.
 _MAX_SHADE = 16
 #: Fifths of every class, in the order of the set.
 _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
@@ -325,8 +328,8 @@ def write_digits(root: str | Path) -> dict[str, int]:
         from sklearn import datasets
     except ImportError as error:
         raise MissingPackageError(
-            f"the digits are those of scikit-learn, which cannot be imported ({error}): "
-            "pip install -c requirements/constraints.txt -e '.[transfer]'"
+            f"the digits come from scikit-learn, which cannot be imported ({error}). Run pip "
+            "install -c requirements/constraints.txt -e '.[transfer]'"
         ) from error
     root, found = Path(root), datasets.load_digits()
     shades, labels = np.asarray(found.images), np.asarray(found.target)
@@ -350,7 +353,9 @@ def write_digits(root: str | Path) -> dict[str, int]:
             files |= {root / part / str(label) / f"{i:04d}.png": images[i] for i in stretch}
     others = sorted(set(root.glob("*/*/*.png")) - set(files))
     if others:
-        raise ValueError(f"{others[0]} is not of the digits: choose another folder, or remove it")
+        raise ValueError(
+            f"{others[0]} is not a file of the digits. Choose another folder, or remove the file"
+        )
     for path, image in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, cv2.imencode(".png", image)[1].tobytes())

@@ -1,4 +1,4 @@
-"""Find the files of a dataset that cannot be decoded completely, and what is wrong with them.
+"""Find the files of a dataset that cannot be decoded completely, and describe their problems.
 
 :func:`verify` is the command ``sce-video verify``. :func:`verify_videos` decodes all files of a
 list, as a batch job. :func:`find_problems` compares what was found with the limits and the list.
@@ -59,7 +59,7 @@ CONTAINERS: dict[str, frozenset[str]] = {
     )
     for extension in extensions.split()
 }
-#: Codecs of .webm files; with any other codec the file is a Matroska file.
+#: Codecs of .webm files. With any other codec, the file is a Matroska file.
 _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1"})
 
 
@@ -259,8 +259,8 @@ class VerifyJob(jobs.BatchJob):
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
         """Return whether a file need not be decoded again.
 
-        Files that crashed a process are, files that timed out if the limit is longer now, and files
-        that another ``max_pixels`` may admit or refuse.
+        Three kinds of files are decoded again: files that crashed a process, files that timed out
+        if the limit is longer now, and files that another ``max_pixels`` may admit or refuse.
         """
         facts = facts_of(record)
         if facts.outcome == "timeout":

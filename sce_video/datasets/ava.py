@@ -48,9 +48,11 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
     try:
         entries = read_json(path)
     except FileNotFoundError:
-        raise FileNotFoundError(f"no list of actions {path}: run sce-video prepare ava") from None
+        raise FileNotFoundError(
+            f"there is no list of actions {path}. Run sce-video prepare ava"
+        ) from None
     if not isinstance(entries, list) or not entries:
-        raise ValueError(f'{path} should hold [{{"id": 1, "name": ..., "scored": true}}, ...]')
+        raise ValueError(f'{path} should contain [{{"id": 1, "name": ..., "scored": true}}, ...]')
     actions: dict[int, Action] = {}
     for number, entry in enumerate(entries, 1):
         problem = ""
@@ -173,7 +175,7 @@ class AVADataset(VideoDataset):
         """Store all key frames in flat arrays, whose memory pages loader workers share."""
         frames = list(read_key_frames(str(self.ann_file)))
         if not frames:
-            raise ValueError(f"the list {self.ann_file!r} holds no key frame")
+            raise ValueError(f"the list {self.ann_file!r} contains no key frames")
         folder = Path(self.data_root) / self.folder
         if not folder.is_dir():
             raise ValueError(f"there is no folder {str(folder)!r} of videos or frames")

@@ -3,7 +3,8 @@
 A video is described by ``timestamps``, (F,) float64, the start of every frame in seconds, ascending
 from 0, and by ``duration``, the end of its last frame. A frame is displayed from its own timestamp
 to the next one. A clip is a stretch ``[start, start + clip_duration)`` of the video, and its frames
-are the ones that *begin* inside it. One at the very start is inside, one at the very end is not::
+are the ones that *begin* inside it. A frame at the very start is inside, and a frame at the very
+end is not::
 
     timestamps   0.0   0.1   0.2   0.3   0.4   0.5   0.6          duration 0.7
     frame         |--0--|--1--|--2--|--3--|--4--|--5--|--6--|
@@ -43,9 +44,9 @@ import numpy as np
 
 from sce_video.utils.seconds import parse_seconds
 
-# Time stamps and starts are sums and products of floats: times closer than this are equal.
+# Timestamps and starts are sums and products of floats, so times closer than this count as equal.
 _EPSILON = 1e-6
-#: Seconds within which a frame that repeats finds another one to be compared with.
+#: Number of seconds within which a repeated frame looks for another frame to be compared with.
 DIFFERENCE_SECONDS = 0.5
 
 
@@ -158,7 +159,7 @@ def make_clip(
         T = 3 kept           10    12    14                        14    12    10
         frames, partners     (10,11) (12,13) (13,14)   (14,13) (12,11) (11,10)
 
-    The frame of a clip of one frame is its own partner: the difference is constant.
+    In a clip of one frame, the frame is its own partner, so the difference is constant.
     ``timestamps`` are (F,) float64, seconds, ascending from 0.
     """
     first, stop = frames_between(timestamps, start, start + clip_duration)
@@ -239,7 +240,7 @@ class Windows:
     seconds: float
     #: Seconds from one start to the next; None for ``seconds``.
     stride: float | None = None
-    #: Whether no window reaches across a cut, so that each shot is divided by itself.
+    #: Whether each shot is divided separately, so that no window contains a cut.
     shots: bool = False
 
     def __post_init__(self) -> None:
@@ -271,9 +272,9 @@ class Windows:
     def from_dict(cls, values: Any) -> Windows:
         """Make windows of the result of :meth:`to_dict`; ValueError for other values."""
         if not isinstance(values, dict) or set(values) != {"seconds", "stride", "shots"}:
-            raise ValueError(f"windows are seconds, stride and shots, got {values!r:.100}")
+            raise ValueError(f"windows must contain seconds, stride and shots, got {values!r:.100}")
         if not isinstance(values["shots"], bool):
-            raise ValueError(f"shots of windows is true or false, got {values['shots']!r:.40}")
+            raise ValueError(f"shots of windows must be True or False, got {values['shots']!r:.40}")
         return cls(**values)
 
     def __str__(self) -> str:
@@ -309,10 +310,11 @@ def format_duration(seconds: float) -> str:
 
 
 def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = None) -> np.ndarray:
-    """Start and end of every window of a video of ``duration`` seconds: (W, 2) float64, ascending.
+    """Return start and end of every window of a video: (W, 2) float64, ascending.
 
-    ``cuts`` are the starts of the shots besides the first, seconds, ascending; each shot is divided
-    by itself. ValueError if there were more than a million windows.
+    ``duration`` is the length of the video in seconds. ``cuts`` are the starts of all shots except
+    the first, in ascending seconds. Each shot is divided separately. ValueError is raised for more
+    than a million windows.
     """
     if duration / windows.step > _MOST_WINDOWS:
         raise ValueError(

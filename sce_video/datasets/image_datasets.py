@@ -33,11 +33,11 @@ class ImageDataset(VideoDataset):
 
 @dataclass(frozen=True)
 class ImageArrays:
-    """Images that loader workers share: they only read, so forked processes copy no page."""
+    """Images that loader workers share. They only read, so forked processes copy no page."""
 
     #: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
     parts: tuple[np.ndarray, ...]
-    #: (N,) int64, the parts one after the other; -1 for an image without a label.
+    #: (N,) int64, labels of the parts one after the other; -1 for an image without a label.
     labels: np.ndarray
     #: Name of each label.
     classes: tuple[str, ...]
@@ -102,8 +102,8 @@ class PublishedSet:
         wrong = labels[(labels < 0) | (labels >= self.num_classes)]
         if len(wrong):
             raise ValueError(
-                f"{path}: label {wrong[0]} is no class, there are {self.num_classes} "
-                "(counted from 0)"
+                f"{path}: label {wrong[0]} is out of range: the labels of {self.num_classes} "
+                "classes are counted from 0"
             )
 
     def check_counts(self, labels: np.ndarray, part: str, what: str) -> None:
@@ -161,23 +161,25 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
         path = files.file(folder, name)
         loaded = load_plain_pickle(Path(path))
         if not isinstance(loaded, dict):
-            raise ValueError(f"{path} must hold a dict, not a {type(loaded).__name__}")
+            raise ValueError(f"{path} must contain a dict, not a {type(loaded).__name__}")
         return path, loaded
 
     path, meta = load(files.meta)
     classes = meta.get(files.names_key)
     if not isinstance(classes, list) or len(classes) != files.num_classes:
-        raise ValueError(f"{path} must hold {files.num_classes} class names in {files.names_key!r}")
+        raise ValueError(
+            f"{path} must contain {files.num_classes} class names in {files.names_key!r}"
+        )
     parts, labels, values = [], [], 3 * CIFAR_SIZE * CIFAR_SIZE
     for path, batch in map(load, files.splits[split]):
         data, found = batch.get("data"), batch.get(files.label_key)
         if not isinstance(data, np.ndarray) or (data.dtype, *data.shape[1:]) != (np.uint8, values):
-            raise ValueError(f"{path} must hold an array 'data' (n, {values}) of uint8")
+            raise ValueError(f"{path} must contain an array 'data' (n, {values}) of uint8")
         if not isinstance(found, list) or not all(type(label) is int for label in found):
-            raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")
+            raise ValueError(f"{path} must contain a list of whole numbers {files.label_key!r}")
         labels.append(np.array(found, dtype=np.int64))
         files.check_labels(labels[-1], len(data), path)
-        # A row is one image: its red, its green, its blue plane, each row by row.
+        # A row is one image, as its red, green and blue planes, each row by row.
         images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
         parts.append(np.ascontiguousarray(images))
     together = np.concatenate(labels)
@@ -200,8 +202,8 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
         size = os.path.getsize(path)
         if size == 0 or size % each:
             raise ValueError(
-                f"{path} has {size:,} bytes, no multiple of the {each:,} of an image: unpack "
-                f"{STL10.archive} again"
+                f"{path} has {size:,} bytes, which is not a multiple of the {each:,} bytes of an "
+                f"image. Unpack {STL10.archive} again"
             )
         # An image is a plane per colour, each column by column.
         shape = (size // each, 3, STL10_SIZE, STL10_SIZE)
@@ -243,9 +245,9 @@ class ImageArrayDataset(VideoDataset):
     Args:
         name: ``cifar10``, ``cifar100`` or ``stl10``.
         data_root: Folder in which the archive was unpacked.
-        split: ``train`` or ``test``; of STL10 also ``unlabeled`` and ``train+unlabeled``.
-        pipeline: Transforms, built or as configs; they also get ``image``, (H, W, 3) uint8.
-        check_counts: Refuse other numbers of images than the published ones.
+        split: ``train`` or ``test``. STL10 also has ``unlabeled`` and ``train+unlabeled``.
+        pipeline: Transforms, built or as configs. They also get ``image``, (H, W, 3) uint8.
+        check_counts: Whether to refuse other numbers of images than the published ones.
     """
 
     kind = "image"

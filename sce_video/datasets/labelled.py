@@ -1,7 +1,7 @@
-"""Labelled videos as users have them: class folders, a table, a list, a CSV of path and label,
-or of segments.
+"""Labelled videos in the formats of users.
 
-Nothing here needs torch: a wrong set is refused before the libraries are imported.
+They are class folders, a table, a list, or a CSV file of videos or segments. Nothing here needs
+torch, so wrong input is refused before the libraries are imported.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class GroupColumns:
         if not given:
             return self
         if source is None:
-            raise ValueError(f"{given!r} names a column of a CSV file, and none is given")
+            raise ValueError(f"{given!r} names a column of a CSV file, but no file is given")
         if os.path.isdir(source) or Path(source).suffix.lower() not in DELIMITERS:
             raise ValueError(
-                f"{given!r} names a column of a CSV file, and {source} is none. Give the videos as "
-                "a CSV file with the columns path, label and this one"
+                f"{given!r} names a column of a CSV file, but {source} is not a CSV file. Give "
+                "the videos as a CSV file with the columns path, label and this one"
             )
         return self
 
@@ -201,8 +201,8 @@ class LabelledVideos:
         least = int(found.argmin())
         if count > found[least]:
             raise ValueError(
-                f"--few {count} is more than there are: {self.source} has {found[least]} videos of "
-                f"the class {self.name(least)!r}"
+                f"--few {count} is too many, because {self.source} has only {found[least]} videos "
+                f"of the class {self.name(least)!r}"
             )
         random = np.random.default_rng(seed)
         order = random.permutation(len(self))
@@ -237,8 +237,8 @@ class LabelledVideos:
         refused += [c for c in classes if c != c.strip() or len(c.splitlines()) != 1]
         if refused:
             raise ValueError(
-                f"a list cannot hold the name {refused[0]!r:.200} (a line break, a blank at an "
-                f"end, or no text): rename it in {self.source}"
+                f"a list cannot contain the name {refused[0]!r:.200} (a line break, a space at an "
+                f"end, or no text). Rename it in {self.source}"
             )
         if classes:
             write_text(names, "".join(f"{c}\n" for c in classes))
@@ -295,7 +295,10 @@ def read_labelled(
     columns.check(source)
     if os.path.isdir(source) or is_table(source):
         if data_root is not None:
-            raise ValueError(f"{source} is a folder: --data-root goes with a list or a CSV file")
+            raise ValueError(
+                f"{source} is a folder, but --data-root belongs to a list or a CSV file. Remove "
+                "--data-root"
+            )
         videos = list_videos(source) if is_table(source) else scan_folder(source, extensions)
         found = LabelledVideos(source, source, videos, extensions=extensions)
     elif not os.path.exists(source):
@@ -315,8 +318,8 @@ def read_labelled(
     count = 0 if len(unlabelled) else len(np.unique(found.videos.labels))
     if count < fewest:
         raise ValueError(
-            f"{source} has {count or 'no'} class{'es' * (count != 1)}, a classifier needs two or "
-            "more: give a folder with a sub-folder for each class, a list of 'path label', or a "
+            f"{source} has {count or 'no'} class{'es' * (count != 1)}, but a classifier needs two "
+            "or more. Give a folder with a sub-folder for each class, a list of 'path label', or a "
             "CSV file with the columns path and label"
         )
     return found
@@ -359,9 +362,9 @@ def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
     rows = lines[lines[0][1][path].lower() in PATH_COLUMNS :]
     for number, row in rows:
         if len(row) <= max(columns) or not row[path] or not row[label]:
-            raise ValueError(f"{source}, line {number}: there is no path or no label in {row}")
+            raise ValueError(f"{source}, line {number}: the path or the label is missing in {row}")
     if not rows:
-        raise ValueError(f"{source} has a header and no video")
+        raise ValueError(f"{source} contains a header but no videos")
     paths = [row[path] for _, row in rows]
     header = [name.lower() for name in lines[0][1]]
     if "start" in header and "end" in header:  # a row is a segment, and a sample
@@ -393,7 +396,7 @@ def _column(
     at = header.index(name)
     for number, row in rows:
         if len(row) <= at or not row[at]:
-            raise ValueError(f"{source}, line {number}: there is nothing in the column {name!r}")
+            raise ValueError(f"{source}, line {number}: the column {name!r} is empty")
     return tuple(row[at] for _, row in rows)
 
 
@@ -409,8 +412,8 @@ def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
     if found[0] is None or found[1] is None:
         what = "path" if found[0] is None else "label"
         raise ValueError(
-            f"{source} has no column {what}; its first line is {','.join(first)!r:.200}: give the "
-            "columns path and label a header, or no other column"
+            f"{source} has no column {what}. Its first line is {','.join(first)!r:.200}. Name the "
+            "columns path and label in the first line"
         )
     return found[0], found[1]
 

@@ -25,7 +25,7 @@ def check_same_classes(
 ) -> None:
     """Raise ValueError if the classes of two datasets differ.
 
-    Labels are indices of the sorted folder names: a class that only one of the two has would shift
+    Labels are indices of the sorted folder names. A class that only one of the two has would shift
     the labels after it, and every metric would be wrong.
 
     Args:
@@ -36,9 +36,9 @@ def check_same_classes(
     if first and second and tuple(first) != tuple(second):
         only = [sorted(set(a) - set(b)) for a, b in ((first, second), (second, first))]
         raise ValueError(
-            f"the sub-folders of the two data sets differ, so their labels do not agree: only "
-            f"{names[0]} {only[0]}, only {names[1]} {only[1]}; give both the same classes "
-            "or annotation lists"
+            "the sub-folders of the two datasets differ, so their labels do not agree: only "
+            f"{names[0]} {only[0]}, only {names[1]} {only[1]}. Give both the same classes, or use "
+            "annotation lists"
         )
 
 
@@ -59,13 +59,13 @@ def check_dataset_labels(dataset: Any, num_classes: int) -> None:
     where = dataset.describe(first) if hasattr(dataset, "describe") else f"sample {first}"
     if labels[first] < 0:
         raise ValueError(
-            f"{where} has no label ({len(wrong)} of {len(labels)} samples have no label or a wrong "
-            "one): a classifier needs 'path label' on every line, or a sub-folder per class"
+            f"{where} has no label ({len(wrong)} of {len(labels)} samples have no label or a "
+            "wrong one). A classifier needs 'path label' on every line, or a sub-folder per class"
         )
     raise ValueError(
-        f"{where} has label {labels[first]}, the classifier has {num_classes} classes, 0 to "
-        f"{num_classes - 1} ({len(wrong)} of {len(labels)} labels are wrong): does "
-        "model.cls_head.num_classes match the data set?"
+        f"{where} has label {labels[first]}, but the classifier has {num_classes} classes, 0 to "
+        f"{num_classes - 1} ({len(wrong)} of {len(labels)} labels are wrong). Set "
+        "model.cls_head.num_classes to the number of classes of the dataset"
     )
 
 
@@ -78,7 +78,7 @@ class LabelTable:
 
     #: N paths, relative to the dataset's folder.
     paths: tuple[str, ...]
-    #: (N, C) int8: 1 shows the class, -1 does not, 0 shows it but is "difficult" (VOC).
+    #: (N, C) int8: 1 if the image shows the class, -1 if it does not, 0 if it is "difficult" (VOC).
     labels: np.ndarray
     #: File that it was read from, for messages.
     source: str = ""

@@ -96,7 +96,10 @@ class LanceVideoDataset(VideoDataset):
         if self.ann_file is not None:
             listed = read_annotation_list(self.ann_file, self.kind, self.class_file)
         elif self.class_file is not None:
-            raise ValueError(f"class_file={self.class_file!r} names the labels of an ann_file")
+            raise ValueError(
+                f"class_file={self.class_file!r} has no effect without an ann_file, whose labels "
+                "it names. Remove it"
+            )
         table, options = self.data_root, self._storage_options
         found = list_rows(table, options, listed)
         self._rows = found.rows
@@ -187,8 +190,8 @@ class LanceVideoDataset(VideoDataset):
 
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
         """Read the frame indexes of a batch's rows. The packets of its clips may follow."""
-        # This runs in other threads than the one that makes samples. The drawn clips are kept, and
-        # the samples continue from them (_run_pipeline).
+        # This runs in other threads than the one that makes samples. It stores the clips that it
+        # has drawn, and the samples continue from them (_run_pipeline).
         found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])
         needed: dict[int, np.ndarray] = {}
         for request in requests:

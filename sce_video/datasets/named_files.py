@@ -92,7 +92,9 @@ def check_videos(
     """
     if dataset is not None:
         if not os.path.isdir(root) or is_table(root):
-            raise ValueError(f"--dataset {dataset} lists the videos of a folder, and {root} is not")
+            raise ValueError(
+                f"--dataset {dataset} lists the videos of a folder, but {root} is not a folder"
+            )
         return
     if is_table(root):
         check_exists(root, "table")
@@ -133,7 +135,8 @@ def check_index(folder: str) -> None:
     files = (file for kind in ("features*", "records*") for file in Path(folder).glob(kind))
     if not is_table_folder(folder) and next(files, None) is None:
         raise FileNotFoundError(
-            f"there is no index in {folder}: sce-video index VIDEOS --checkpoint RUN --out {folder}"
+            f"there is no index in {folder}. Build it with sce-video index VIDEOS --checkpoint RUN "
+            f"--out {folder}"
         )
 
 
@@ -170,7 +173,10 @@ def listed_videos(
     """
     if os.path.isdir(source):
         if data_root is not None:
-            raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
+            raise ValueError(
+                f"{source} is a folder, but --data-root belongs to an annotation list. Remove "
+                "--data-root"
+            )
         check_videos(source, extensions)
         return ListedVideos(scan_folder(source, extensions), source)
     check_exists(source, "list or folder")
@@ -189,7 +195,7 @@ def write_problem(path: str) -> str | None:
     A place where nothing can be written is refused before hours of work, not after them.
     """
     target = Path(os.path.abspath(path))
-    # Its own folder, or of those around it the first that there is.
+    # Its own folder, or the first existing folder above it.
     around = [target] * target.is_dir() + list(target.parents)
     nearest = next(folder for folder in around if os.path.lexists(folder))
     reason = "" if os.access(nearest, os.W_OK | os.X_OK) else f"no rights to write in {nearest}"

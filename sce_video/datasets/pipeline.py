@@ -38,7 +38,7 @@ class PipelineResults(TypedDict, total=False):
     targets: Sequence[Tensor] | None
     #: Function that opens ``path`` with the options of a reader, for example the row of a table.
     open: Callable[..., VideoReader]
-    #: List that gets the opened reader, for a caller that asks it afterwards.
+    #: List to which the opened reader is appended, for a caller that queries it afterwards.
     opened: list[VideoReader]
     #: Closes the opened files after the last step.
     exit_stack: ExitStack
@@ -55,15 +55,15 @@ class PipelineResults(TypedDict, total=False):
     limits: DecodeLimits
     #: A clip per view.
     clips: list[ClipIndices]
-    #: Number of the chosen clip, which finds its stored features.
+    #: Number of the chosen clip, by which its stored features are found.
     clip: int
-    #: Number L of local views, the last ones.
+    #: Number L of local views, which are the last views.
     num_local_views: int
     #: V views, uint8 (T, H, W, 3), perhaps not computed yet.
     views: list[np.ndarray | LazyView]
     #: (K, T) int64, index of frame t of clip k among the frames of the one view.
     positions: np.ndarray
-    #: Clips of RGB differences, those in which frames repeat, and those that keep their colours.
+    #: Numbers of clips of RGB differences, of clips with repeated frames, and of clips in colour.
     differences: tuple[int, int, int]
     #: Whether the packed pixels are mirrored.
     flipped: bool
@@ -99,7 +99,7 @@ class PackedSample(TypedDict, total=False):
     duration: float
 
 
-#: A step: it gets the results of the step before, and returns its own or, as the last step, the
+#: A step gets the results of the previous step and returns its own. The last step returns the
 #: packed sample.
 Transform = Callable[[PipelineResults], Any]
 

@@ -14,7 +14,8 @@ from sce_video.datasets.video_dataset import SampleRequest, mix_seed
 from sce_video.registry import DATA_SAMPLERS
 
 _BLOCK = 4096
-#: Batches that a worker reads ahead: object storage takes longer than decoding one batch.
+#: Number of batches that a worker reads ahead, because reading a batch from object storage takes
+#: longer than decoding it.
 _BATCHES_AHEAD = 2
 
 
@@ -58,13 +59,15 @@ class ResumableSampler(Sampler):
         min_samples: int = 0,
     ) -> None:
         if len(dataset) == 0:
-            raise ValueError("ResumableSampler: the data set is empty")
+            raise ValueError("ResumableSampler: the dataset is empty")
         if min_samples < 0:
-            raise ValueError(f"ResumableSampler: min_samples must not be negative: {min_samples}")
+            raise ValueError(
+                f"ResumableSampler: min_samples must not be negative, got {min_samples}"
+            )
         self.rank, self.world_size = get_dist_info()
         self.dataset, self.shuffle, self.round_up = dataset, shuffle, round_up
         self.seed = int(sync_random_seed() if seed is None else seed)
-        self.distance = 0  # see announce_batches; 0: nothing is told
+        self.distance = 0  # see announce_batches; 0 announces nothing
         self.epoch = self._start = 0
         self.passes = max(1, math.ceil(min_samples / len(dataset)))
         size = len(dataset) * self.passes
@@ -127,7 +130,7 @@ class ResumableSampler(Sampler):
         """
         if total_size < self.world_size or total_size % self.world_size:
             raise ValueError(
-                f"set_total_size({total_size}): no positive multiple of {self.world_size} ranks"
+                f"set_total_size({total_size}): not a positive multiple of {self.world_size} ranks"
             )
         self.total_size, self.num_samples = total_size, total_size // self.world_size
 

@@ -15,9 +15,10 @@ from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
 from sce_video.datasets.text_tables import read_csv_lines, write_csv
 from sce_video.utils.seconds import parse_seconds
 
-#: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
+#: Header of a file of segments. A prediction also has a ``score``. Other columns are ignored.
 COLUMNS = ("path", "start", "end", "label")
-#: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
+#: Number of seconds by which a segment may exceed the container's stated duration, which is
+#: rounded.
 TOLERANCE = 0.5
 
 
@@ -46,7 +47,7 @@ def segment_path(path: str, start: float, end: float) -> str:
 
 
 def segment_of_row(where: str, start: str, end: str) -> tuple[float, float]:
-    """Start and end in seconds of two cells; ValueError, which begins with ``where``."""
+    """Return start and end in seconds from two cells. A ValueError begins with ``where``."""
     times = []
     for name, text in (("start", start), ("end", end)):
         try:
@@ -75,7 +76,7 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
             duration = durations[file] = stated_duration(file, end - TOLERANCE)
         if duration is not None and end > duration + TOLERANCE:
             raise ValueError(
-                f"{where}: the segment ends at {format_seconds(end)} s, and {file} at "
+                f"{where}: the segment ends at {format_seconds(end)} s, but {file} ends at "
                 f"{duration:.2f} s"
             )
 
@@ -107,7 +108,7 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
             return stated
         with open_video(file) as reader:
             return reader.duration
-    except (OSError, VideoDecodeError):  # a bad file is named where it is read
+    except (OSError, VideoDecodeError):  # a bad file is reported where it is read
         return None
 
 
@@ -127,7 +128,7 @@ def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
     header = [name.lower() for name in lines[0][1]] if lines else []
     if any(name not in header for name in COLUMNS):
         raise ValueError(
-            f"{source} must begin with a line of the columns {','.join(COLUMNS)}, and begins with "
+            f"{source} must begin with the columns {','.join(COLUMNS)}, but begins with "
             f"{','.join(header)!r:.100}"
         )
     columns = [header.index(name) for name in COLUMNS]
@@ -141,7 +142,7 @@ def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
         try:
             value = float(score) if score else None
         except ValueError:
-            raise ValueError(f"{where}: {score!r:.40} is no score") from None
+            raise ValueError(f"{where}: {score!r:.40} is not a score") from None
         yield number, Segment(path, *times, label, value)
 
 

@@ -1,10 +1,10 @@
 """Access to videos in files, object stores and tables, with the same functions.
 
-A *video* is given by the path of a file, a URL as ``s3://bucket/a.mp4``, which is downloaded once,
-or the path of a row as ``videos.lance/a.mp4``, a segment of any of them by ``@12.5-17`` behind it;
-a *set of videos* by a folder, or a table, whose name ends with ``.lance``. Readers and tables,
-which import PyAV and torch, are imported where they are used: a wrong command line must not wait
-for them.
+A *video* is the path of a file, a URL such as ``s3://bucket/a.mp4``, which is downloaded once, or
+the path of a table row such as ``videos.lance/a.mp4``. ``@12.5-17`` after any of them names a
+segment. A *set of videos* is a folder, or a table, whose name ends with ``.lance``. Readers and
+tables, which import PyAV and torch, are imported only when they are used, because a wrong command
+line must not wait for them.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def check_folder(root: str, kind: str = "video") -> None:
     """Raise ValueError, with advice, for anything but a folder of files."""
     if is_url(root):
         raise ValueError(
-            f"{kind}s are listed from a folder of this machine or a table, got {root!r}: import "
-            "them into a table, sce-video import FOLDER s3://bucket/videos.lance"
+            f"{kind}s must be in a local folder or a table, got {root!r}. Import them into a "
+            "table with sce-video import FOLDER s3://bucket/videos.lance"
         )
     refuse_table(root)
     if os.path.isfile(root):
@@ -191,7 +191,7 @@ def describe_others(others: Counter[str], extensions: Sequence[str], kind: str =
     kinds += ["..."] * (len(others) > _MOST_KINDS)
     files = f"{others.total()} other file{'s' * (others.total() != 1)}"
     by_name = kind == "video" and BY_CONTENT not in extensions
-    advice = ". --all-files reads those that hold a video" * by_name
+    advice = ". --all-files reads files that contain a video" * by_name
     return f"{files}, which are left out ({', '.join(kinds)}){advice}"
 
 
@@ -261,23 +261,24 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
             f"the dataset {dataset} cannot be built from data_root={root!r} alone: {error}. Give "
             "its other arguments a default"
         ) from error
-    # A dataset joins its paths to data_root, which the caller joins to them again.
+    # A dataset joins its paths to data_root, and the caller joins them to it again.
     below = os.path.join(root, "")
     paths = [str(made.path(index)).removeprefix(below) for index in range(len(made))]
     if not paths:
-        raise ValueError(f"the dataset {dataset} lists no video of {root}")
+        raise ValueError(f"the dataset {dataset} found no videos in {root}")
     labels = getattr(made, "labels", [-1] * len(paths))
     return VideoList.from_paths(paths, labels, getattr(made, "metainfo", {}).get("classes", ()))
 
 
-_PROBED = 20  # entries of a list, to find the folder that its paths are relative to
+_PROBED = 20  # entries of a list with which the folder of its relative paths is found
 
 
 def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
     """Return the folder that the paths of the list ``source`` are relative to.
 
-    ``data_root``, which may be a table, or for None the folder of the list or the current one,
-    whichever holds one of the first videos; ValueError if none does.
+    The result is ``data_root``, which may be a table. If it is None, the result is the folder of
+    the list or the current one, whichever contains one of the first videos. ValueError is raised if
+    neither does.
     """
     first = [videos.path(i) for i in range(min(len(videos), _PROBED))]
     roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
@@ -298,11 +299,11 @@ def advice_on_path(path: str, otherwise: str) -> str:
     before, _, last = path.rpartition(" ")
     if before.lower().endswith(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS):
         return (
-            f"{last!r:.100} is no label, which is a whole number in a list. For names of classes "
+            f"{last!r:.100} is not a label. In a list, a label is a whole number. For class names, "
             "give a CSV file with the columns path and label"
         )
     if "\\" in path:
-        return "its paths have backslashes, as Windows writes them. Replace them by slashes"
+        return "its paths contain backslashes, as on Windows. Replace them with slashes"
     return otherwise
 
 
@@ -319,7 +320,7 @@ def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     extensions = VIDEO_EXTENSIONS if extensions is None else extensions
-    # A run that is resumed lists the same files, whatever its options are then.
+    # A resumed run lists the same files, whatever options it is given.
     named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}
 
@@ -340,8 +341,8 @@ class Query:
 def parse_query(text: str) -> Query:
     """Return the query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
 
-    A file whose name is the whole text is that file. ValueError for a moment that does not end
-    after its start, or whose times cannot be read.
+    If a file has the whole text as its name, the query is this file. ValueError is raised for a
+    moment that does not end after its start, or whose times cannot be read.
     """
     found = MOMENT.fullmatch(text)
     if found is None or _is_there(text):

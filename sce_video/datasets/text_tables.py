@@ -11,7 +11,7 @@ from typing import Any
 
 from sce_video.utils.files import regular_file, text_encoding, write_text
 
-#: Characters between the cells of a table, by the end of its name.
+#: Character between the cells of a table, by the suffix of its file name.
 DELIMITERS = {".csv": ("\t", ",", ";"), ".tsv": ("\t",)}
 
 
@@ -36,7 +36,8 @@ def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]
             for row in reader:
                 cells = [cell.strip() for cell in row]
                 if any(cells):
-                    # The number of a line, not of a row: a cell in quotes may hold line breaks.
+                    # This is the number of a line and not of a row, because a cell in quotes may
+                    # contain line breaks.
                     yield reader.line_num, cells
         except csv.Error as error:
             raise ValueError(
@@ -58,7 +59,8 @@ def read_csv_table(
     missing = [name for name in columns if name not in header]
     if missing:
         raise ValueError(
-            f"{source}: no column {missing[0]!r}: the header must be {','.join(columns)}"
+            f"{source}: the column {missing[0]!r} is missing. The header must be "
+            f"{','.join(columns)}"
         )
     for number, cells in lines:
         where = f"{source}, line {number}"

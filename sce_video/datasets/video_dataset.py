@@ -58,7 +58,7 @@ class SampleRequest(NamedTuple):
 
     @classmethod
     def of(cls, request: int | SampleRequest) -> SampleRequest:
-        """Return the request itself; of a plain index, the one with a seed derived from it."""
+        """Return the request itself. For a plain index, derive the seed from it."""
         if isinstance(request, SampleRequest):
             return request
         return cls(int(request), mix_seed(0, 0, int(request)))
@@ -155,7 +155,7 @@ class VideoDataset(Dataset):
                 raise ValueError(f"subset divides a folder or a table, not the list {ann_file!r}")
             self.select(subset_indices(self.videos.labels, **subset))
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
-        # The step that decides the number of views: it samples the clips, or loads an image.
+        # The step that decides the number of views, because it samples the clips or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
         self._sampling = next(found, None)
         self._sampling_step = None if self._sampling is None else self.pipeline[self._sampling]
@@ -180,14 +180,15 @@ class VideoDataset(Dataset):
     def list_videos(self) -> VideoList:
         if is_url(self.data_root):
             raise ValueError(
-                f"data_root={self.data_root!r}: {self.kind}s are read from a folder of this "
-                "machine; lists, checkpoints, results and Lance tables can be in an object store"
+                f"data_root={self.data_root!r}: {self.kind}s must be in a local folder. Only "
+                "lists, checkpoints, results and Lance tables can be in an object store"
             )
         if self.ann_file is None:
             if self.class_file is not None:
                 raise ValueError(
-                    f"class_file={self.class_file!r} names the labels of an ann_file; those of the "
-                    f"folder {self.data_root!r} are named after its sub-folders"
+                    f"class_file={self.class_file!r} has no effect without an ann_file, because "
+                    f"the classes of the folder {self.data_root!r} are named after its "
+                    "sub-folders. Remove it"
                 )
             return scan_folder(self.data_root, self.extensions, self.kind)
         videos = read_annotation_list(self.ann_file, self.kind, self.class_file)
@@ -247,7 +248,7 @@ class VideoDataset(Dataset):
         origin = SampleOrigin()
 
         def note(results: PipelineResults) -> PipelineResults:
-            """Record clips after sampling, and views before the last step. Nothing is changed."""
+            """Record clips after sampling and views before the last step, unchanged."""
             nonlocal origin
             if results.get("clips"):  # if frames repeat, decoding changes them
                 origin = replace(origin, clips=list(results["clips"]))
@@ -268,10 +269,11 @@ class VideoDataset(Dataset):
         return origin
 
     def __getitem__(self, request: int | SampleRequest) -> PackedSample:
-        """Return the sample of a request, or of an index, from which the seed is derived then.
+        """Return the sample of a request, or of an index, from which a seed is then derived.
 
-        It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
-        VideoDecodeError under ``on_error="raise"``; TooManyBadFilesError after ``max_tries``.
+        It is the output of the pipeline with ``failures``, a list of (path, error) of bad files.
+        VideoDecodeError is raised with ``on_error="raise"``, and TooManyBadFilesError after
+        ``max_tries``.
         """
         return self._make_samples([request])[0]
 
@@ -301,7 +303,7 @@ class VideoDataset(Dataset):
             try:
                 self._caller.call(work, self.timeout + _GRACE)
             except LimitExceededError:
-                # Its request is made once more: by then the file is a known bad file.
+                # Its request is repeated. By then, the file is known to be bad.
                 self._known_bad[self._reading] = f"timed out after {self.timeout:g} s"
                 self._batch_buffer.abandon()
         return samples
@@ -363,7 +365,7 @@ class VideoDataset(Dataset):
             try:
                 with self.current_files.reading(path):
                     return self._run_pipeline(index, seed, given)
-            finally:  # before the error is noted: not by a thread that exceeded its limit
+            finally:  # checked first, because a thread that exceeded its limit must note no error
                 if self.timeout is not None:
                     self._caller.restart(math.inf)
         except (TimeoutError, VideoTimeoutError):

@@ -16,8 +16,8 @@ from sce_video.utils.files import local_copy, regular_file, text_encoding, write
 from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import exists
 
-#: Extensions of readable containers, as cameras, recorders and players name them. Extensions that
-#: audio and pictures share (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
+#: Extensions of readable containers that cameras, recorders and players use. Extensions that audio
+#: files and pictures also have (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
 VIDEO_EXTENSIONS = (
     ".264", ".265", ".3g2", ".3gp", ".apng", ".asf", ".avc", ".avi", ".dav", ".dif", ".divx", ".dv",
     ".f4v", ".flv", ".gif", ".h263", ".h264", ".h265", ".hevc", ".ismv", ".ivf", ".m1v", ".m2p",
@@ -26,13 +26,14 @@ VIDEO_EXTENSIONS = (
     ".qt", ".rcv", ".rm", ".rmvb", ".tod", ".trp", ".ts", ".vc1", ".vob", ".vro", ".webm", ".wmv",
     ".wtv", ".y4m",
 )  # fmt: skip
-#: Among extensions: files of any other name, too, if they hold a video.
+#: As an element of the extensions, it also accepts files with any other name if they contain a
+#: video.
 BY_CONTENT = "*"
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 #: Names of the columns of a table of text, in lower case.
 PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
 LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category")
-#: Largest label: metrics have a column for each class up to the largest.
+#: Largest allowed label, because metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
 
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -122,7 +123,9 @@ def subset_indices(
     wrong = [f"{k}={v!r}" for k, v in numbers.items() if type(v) is not int or v < 0]
     if wrong or not 0 < held_out < count or (part == "gallery" and not gallery):
         given = ", ".join(wrong) or f"held_out={held_out}, gallery={gallery}"
-        raise ValueError(f"{count} videos cannot be divided by {given}: each part needs videos")
+        raise ValueError(
+            f"{count} videos cannot be divided by {given}: each part needs at least one video"
+        )
     order = np.random.default_rng(seed).permutation(count)
     rank, sizes = _ranks(labels[order])
     chosen = order[np.argsort((rank + 0.5) / sizes, kind="stable")]
@@ -167,7 +170,8 @@ def read_annotation_list(
     classes = [] if class_file is None else _read_classes(class_file)
     if not exists(ann_file):
         raise ValueError(f"there is no annotation file {ann_file!r}")
-    # Packed at once: millions of Python strings would take several times the memory of the list.
+    # Pack the paths immediately, because millions of Python strings would take several times the
+    # memory of the list.
     blob, ends, labels = bytearray(), array("q"), array("q")
     with _open(ann_file, newest=True) as file:
         for number, line in enumerate(file, 1):
@@ -181,14 +185,14 @@ def read_annotation_list(
                 raise ValueError(f"{where}: {_mixed(line.strip(), label)}")
             if classes and label >= len(classes):
                 raise ValueError(
-                    f"{where}: label {label} has no name, {class_file} names 0 to "
+                    f"{where}: label {label} is out of range: {class_file} names the classes 0 to "
                     f"{len(classes) - 1}"
                 )
             blob += os.fsencode(path)
             ends.append(len(blob))
             labels.append(label)
     if not ends:
-        raise ValueError(f"the annotation file {ann_file!r} lists no {kind}")
+        raise ValueError(f"the annotation file {ann_file!r} lists no {kind}s")
     offsets, numbers = np.array(ends, dtype=np.int64), np.array(labels, dtype=np.int64)
     return VideoList(np.frombuffer(blob, np.uint8), offsets, numbers, tuple(classes))
 
@@ -198,8 +202,8 @@ def refuse_table(path: str) -> None:
     named = os.fspath(path).rstrip("/").endswith(".lance")
     if named or os.path.isdir(os.path.join(path, "_versions")):
         raise ValueError(
-            f"{path!r} is a table (Lance), and this reads files: a table, whose name ends with "
-            ".lance, is read by pretrain, evaluate, embed, index, predict and doctor, and as "
+            f"{path!r} is a Lance table, but files are needed here. Tables, whose names end with "
+            ".lance, can be given to pretrain, evaluate, embed, index, predict and doctor, and to "
             "LanceVideoDataset in a config"
         )
 
@@ -217,7 +221,7 @@ def _read_classes(class_file: str) -> list[str]:
     seen: set[str] = set()
     for number, name in enumerate(names, 1):
         if not name or name in seen:
-            problem = "is a second time in the file" if name else "is no class name"
+            problem = "appears a second time in the file" if name else "is not a class name"
             raise ValueError(f"{class_file}, line {number}: {name!r} {problem}")
         seen.add(name)
     if not names:
@@ -228,7 +232,7 @@ def _read_classes(class_file: str) -> list[str]:
 def _check_format(line: str, where: str, kind: str) -> None:
     """Raise ValueError if a line is not ``path label``, but of a table with commas or no text."""
     if "\0" in line or len(line) > _MAX_LINE:
-        raise ValueError(f"{where}: this is no text file; a list has 'path label' on every line")
+        raise ValueError(f"{where}: this is not a text file. A list has 'path label' on every line")
     if {word.lower() for word in line.split()} <= {*PATH_COLUMNS, *LABEL_COLUMNS}:
         raise ValueError(
             f"{where}: {line.strip()!r} is a header. A list has none: remove the line, or name the "
@@ -239,10 +243,11 @@ def _check_format(line: str, where: str, kind: str) -> None:
     # "a.mp4,3", "a.mp4, 3", or a table as Kinetics' label,youtube_id,time_start,time_end,split.
     if len(fields) > 1 and (last.isdecimal() or (len(fields) > 2 and "." not in last)):
         raise ValueError(
-            f"{where}: {line.strip()!r} is a line of a table with commas; a list has 'path label' "
-            f"on every line, with a space or a tab between them, where the label is the number of "
-            f"the class from 0, or the path of a {kind} alone. Name a table with the columns path "
-            "and label .csv (for Kinetics' own tables: sce-video prepare kinetics)"
+            f"{where}: {line.strip()!r} is a line of a table with commas. Every line of a list "
+            f"contains 'path label', separated by a space or a tab, or only the path of a {kind}. "
+            "The label is the number of the class, counted from 0. If this is a table with the "
+            "columns path and label, let its name end with .csv. For Kinetics' own tables, use "
+            "sce-video prepare kinetics"
         )
 
 
@@ -250,9 +255,11 @@ def _mixed(line: str, label: int) -> str:
     """Return the message for a label after lines without labels, or the other way round."""
     words, extensions = line.split(), VIDEO_EXTENSIONS + IMAGE_EXTENSIONS
     if label < 0 and len(words) > 1 and not words[-1].lower().endswith(extensions):
-        return f"{words[-1]!r} is no label (a whole number); the lines before it have one"
+        return f"{words[-1]!r} is not a label (a whole number), but the lines before it have one"
     has, had = ("a label", "none") if label >= 0 else ("no label", "one")
-    return f"{line!r} has {has}, the lines before it have {had}; give all of them a label or none"
+    return (
+        f"{line!r} has {has}, but the lines before it have {had}. Give a label on all lines or none"
+    )
 
 
 def line_number(ann_file: str, index: int) -> int:
@@ -269,7 +276,9 @@ def _parse_line(line: str, where: str) -> tuple[str, int]:
     if last.startswith("-"):
         raise ValueError(f"{where}: label {last:.40} is negative; leave it out if there is none")
     if len(last.lstrip("0")) > len(str(MAX_LABEL)):
-        raise ValueError(f"{where}: label {last:.40} is no class number, at most {MAX_LABEL}")
+        raise ValueError(
+            f"{where}: label {last:.40} is too large: a class number is at most {MAX_LABEL}"
+        )
     if not path.strip():
         raise ValueError(f"{where}: {line!r} is a label without a path")
     return path.strip(), int(last)

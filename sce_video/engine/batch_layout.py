@@ -63,8 +63,8 @@ def divide_global_batch(cfg: Any, processes: int) -> None:
     batch, rest = divmod(total, processes * accumulated)
     if rest:
         raise ValueError(
-            f"global_batch={total} cannot be divided over {processes} processes x {accumulated} "
-            f"accumulated: give a number of processes that divides {total}, or another "
+            f"global_batch={total} is not divisible by {processes} processes x {accumulated} "
+            f"accumulated batches. Use a number of processes that divides {total}, or another "
             "optim_wrapper.accumulative_counts"
         )
     cfg.train_dataloader.batch_size = batch
@@ -98,8 +98,8 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
         accumulated = _accumulation(before, now, name)
     elif now.global_batch != before.global_batch:
         runner.logger.warning(
-            f"{name} has a global batch of {before}, this run has {now} (keep_global_batch=False): "
-            "learning rate and steps per epoch are those of the new one"
+            f"{name} has a global batch of {before}, but this run has {now} "
+            "(keep_global_batch=False). Learning rate and steps per epoch follow the new batch"
         )
     if accumulated != now.accumulated:
         set_accumulation(runner.optim_wrapper, accumulated)
@@ -111,8 +111,8 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
     counted = (before.accumulated, before.global_batch)
     if runner.param_schedulers and counted != (now.accumulated, now.global_batch):
         raise ValueError(
-            f"{name}: a param_scheduler counts iterations, which are others with "
-            f"accumulative_counts={now.accumulated} and a global batch of {now.global_batch}; use "
+            f"{name}: a param_scheduler counts iterations, whose number changes with "
+            f"accumulative_counts={now.accumulated} and a global batch of {now.global_batch}. Use "
             "ScheduleHook, which counts steps"
         )
     # The samples per rank are rounded up, so their total depends on the number of ranks. If only
@@ -146,9 +146,9 @@ def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
     if rest:
         advice = f"a number of processes that divides {before.global_batch}"
     raise ValueError(
-        f"{name} was written with a global batch of {before}, this run has {now}: to keep it, give "
-        f"{advice}; to go on with another: keep_global_batch=False; to start a new training from "
-        "its weights: --cfg-options load_from=PATH"
+        f"{name} was written with a global batch of {before}, but this run has {now}. To keep the "
+        f"old batch, give {advice}. To continue with the new one, set keep_global_batch=False. To "
+        "start a new run from the weights, use --cfg-options load_from=PATH"
     )
 
 
@@ -162,8 +162,9 @@ def _iteration(before: BatchLayout, now: BatchLayout, meta: dict[str, Any], name
     in_epoch = before.iters_per_epoch // before.accumulated
     if before.samples != now.samples and steps not in (0, in_epoch):
         raise ValueError(
-            f"{name} was written in the middle of an epoch of {before.samples} samples, there are "
-            f"{now.samples} now: resume from the end of an epoch"
+            f"{name} was written in the middle of an epoch of {before.samples} samples, but an "
+            f"epoch now has {now.samples}. Resume from a checkpoint that was written at the end "
+            "of an epoch"
         )
     last = now.iters_per_epoch // now.accumulated
     seen = steps * before.global_batch // now.global_batch  # in steps of the new batch

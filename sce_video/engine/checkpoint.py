@@ -171,7 +171,7 @@ def load_checkpoint_file(
         ends = (text.partition(mark)[2] for mark in ("WeightsUnpickler error: ", "source.\n"))
         detail = next(filter(None, ends), text)
         raise ValueError(
-            f"{name} holds more than plain data and is not loaded, since that could run code: "
+            f"{name} contains more than plain data and is not loaded, since that could run code: "
             f"{detail.strip().splitlines()[0][:500]}"
         ) from None
     except Exception as error:  # a damaged file can raise any error: TypeError, IndexError, ...
@@ -179,7 +179,7 @@ def load_checkpoint_file(
             f"{name} is not a readable checkpoint: {str(error)[:500] or type(error).__name__}"
         ) from error
     if not isinstance(checkpoint, dict):
-        raise ValueError(f"{name} holds a {type(checkpoint).__name__}, not a checkpoint")
+        raise ValueError(f"{name} contains a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
 
 
@@ -189,7 +189,7 @@ def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
         try:
             load_checkpoint_file(path)
         except ValueError as error:
-            print_log(f"passed over: {error}", logger=logger, level=logging.WARNING)
+            print_log(f"skipped: {error}", logger=logger, level=logging.WARNING)
         else:
             return path
     return None
@@ -205,7 +205,9 @@ def _check_archive(path: Path) -> None:
         if not zipfile.is_zipfile(file):
             if start[:1] == b"\x80":  # a pickle of torch < 1.6, which has no checksums
                 return
-            raise ValueError("it is truncated" if start == b"PK" else "it is no file of torch.save")
+            raise ValueError(
+                "it is truncated" if start == b"PK" else "it was not written by torch.save"
+            )
         with zipfile.ZipFile(file) as archive:
             records = archive.infolist()
             check_count(len(records))
@@ -215,7 +217,7 @@ def _check_archive(path: Path) -> None:
             if start != b"PK":  # torch reads an archive that follows other bytes as a pickle
                 if start[:1] == b"\x80":
                     return
-                raise ValueError("it is no file of torch.save")
+                raise ValueError("it was not written by torch.save")
             # torch leaves the memory uninitialised if a record is marked as a folder.
             damaged = next((r.filename for r in records if r.external_attr & _FOLDER), None)
             if damaged is None and any(r.CRC for r in records):  # torch may have stored no CRCs

@@ -10,14 +10,14 @@ from torch.nn import functional as F
 
 
 class FoldedConv3d(nn.Conv3d):
-    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images; the same weights.
+    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images with the same weights.
 
     Libraries have more and faster kernels for images. In ``channels_last_3d`` memory the folding is
     a view; otherwise it copies.
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, C, T, H, W) to (N, C', T, H', W')."""
+        """Map (N, C, T, H, W) to (N, C', T, H', W')."""
         n, _, t = input.shape[:3]
         images = input.transpose(1, 2).flatten(0, 1)
         assert not isinstance(self.padding, str)
@@ -30,9 +30,9 @@ class FoldedConv3d(nn.Conv3d):
 def compile_backbones(model: nn.Module, options: Any) -> int:
     """Compile every module named ``backbone`` of a bare model in place, for training.
 
-    Graphs have static shapes unless the options say otherwise. In evaluation mode the backbones run
-    eagerly: an evaluation before the first step shows other shapes, after which torch would compile
-    the training step with symbolic sizes, and its kernels would be slower.
+    Graphs have static shapes unless the options say otherwise. In evaluation mode, the backbones
+    run eagerly. Otherwise, an evaluation before the first step would show other shapes, and torch
+    would compile the training step with symbolic sizes and slower kernels.
 
     Returns:
         The number of backbones.
@@ -43,8 +43,8 @@ def compile_backbones(model: nn.Module, options: Any) -> int:
     """
     if options is not True and not isinstance(options, dict):
         raise ValueError(
-            "compile is True, False or a dict of torch.compile's arguments, e.g. "
-            f"compile.mode=max-autotune; got {options!r}"
+            "compile must be True, False or a dict of arguments for torch.compile, such as "
+            f"compile.mode=max-autotune, got {options!r}"
         )
     options = {"dynamic": False, **({} if options is True else options)}
     found = _backbones(model)
@@ -71,7 +71,7 @@ class _CompiledInTraining:
 
 
 def fold_backbones(model: nn.Module) -> int:
-    """Let all backbones compute spatial convolutions in 2-D; returns the number of convolutions.
+    """Let all backbones compute spatial convolutions in 2-D, and return the number of them.
 
     Names and values of the weights stay.
 
@@ -94,11 +94,11 @@ def fold_backbones(model: nn.Module) -> int:
 
 
 def _replace(module: nn.Module, classes: dict[Any, type]) -> int:
-    """Replace convolutions inside a module by others of the same state; returns the number.
+    """Replace convolutions inside a module by others of the same state, and count them.
 
     Args:
-        module: Contains the convolutions, some perhaps at several places.
-        classes: For each convolution the class of the new one.
+        module: Module with the convolutions, which may appear in several places.
+        classes: Class of the new convolution for each old one.
     """
     made: dict[Any, Any] = {}
     for conv, kind in classes.items():
@@ -117,11 +117,11 @@ def _backbones(model: nn.Module) -> list[nn.Module]:
 class _LeavesBf16(nn.Module):
     """Parent of convolutions that compute in float32 what oneDNN gets wrong in bf16."""
 
-    # Under bf16 autocast on a CPU its gradient of the weights is wrong if the input is smaller
-    # than the kernel: NaN, infinite, or finite and without relation to the right one, as it reads
-    # memory that nothing was written to; some sizes also corrupt the heap. Found for two frames and
-    # a kernel of three, for inputs of one pixel with a stride, and others (torch 2.6 to 2.13, AMD
-    # EPYC with avx512_bf16).
+    # Under bf16 autocast on a CPU, the gradient of its weights is wrong if the input is smaller
+    # than the kernel. It is NaN, infinite, or finite but unrelated to the correct gradient, because
+    # the operator reads uninitialised memory. Some sizes also corrupt the heap. This was found for
+    # two frames and a kernel of three, for inputs of one pixel with a stride, and for other sizes
+    # (torch 2.6 to 2.13, AMD EPYC with avx512_bf16).
 
     def forward(self, input: Tensor) -> Tensor:
         on_cpu = input.device.type == "cpu" and torch.is_autocast_enabled("cpu")
@@ -133,7 +133,7 @@ class _LeavesBf16(nn.Module):
             return super().forward(input.float()).to(torch.bfloat16)
 
 
-#: By class of a convolution, the same one that is right for small inputs in bf16, too.
+#: For each class of convolution, the same class with correct results for small inputs in bf16.
 _CLASSES: dict[type, type] = {
     kind: type(f"Small{kind.__name__}", (_LeavesBf16, kind), {})
     for kind in (nn.Conv3d, nn.Conv2d, FoldedConv3d)
@@ -141,9 +141,9 @@ _CLASSES: dict[type, type] = {
 
 
 def guard_small_convolutions(module: nn.Module) -> int:
-    """Let the convolutions inside a module leave bf16 where it is wrong; returns their number.
+    """Make convolutions of a module leave bf16 where it is wrong, and return their number.
 
-    Convolutions without padding are right. Names and values of the weights stay.
+    Convolutions without padding are correct. The names and values of the weights do not change.
     """
     found: list[Any] = [part for part in module.modules() if type(part) in _CLASSES]
     found = [c for c in found if isinstance(c.padding, str) or any(c.padding)]
@@ -151,10 +151,10 @@ def guard_small_convolutions(module: nn.Module) -> int:
 
 
 def too_small(conv: nn.Conv3d | nn.Conv2d, sizes: tuple[int, ...]) -> bool:
-    """Return whether oneDNN may get an input of these sizes, (T, H, W) or (H, W), wrong.
+    """Return whether oneDNN may be wrong for inputs of these sizes, (T, H, W) or (H, W).
 
-    Wrong in bf16 alone, among a thousand combinations of kernels (3, 5, 7), sizes and strides, were
-    some of those with fewer frames than the kernel, or a height or width below half of the kernel.
+    A thousand combinations of kernels (3, 5, 7), sizes and strides were tried in bf16. Results were
+    wrong only for fewer frames than the kernel, or a height or width below half of the kernel.
     """
     spans = [d * (k - 1) + 1 for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
     small = [size <= span // 2 for size, span in zip(sizes, spans, strict=True)]

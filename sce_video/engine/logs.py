@@ -34,7 +34,7 @@ from sce_video.registry import HOOKS, LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, write_error
 
-#: Beginnings of mmengine's messages that tell a user nothing: for the log file only.
+#: Beginnings of mmengine's messages that are useless to a user and go to the log file only.
 _FILE_ONLY = (
     "Exp name:",
     "Distributed training is not used",
@@ -50,8 +50,8 @@ _FILE_ONLY = (
 def prepare_handlers(logger: logging.Logger) -> None:
     """Keep details off the screen, and report once that a handler cannot write.
 
-    The details are environment, config, hook table and the like. Of a full disk ``logging`` itself
-    prints a traceback for every message.
+    The details are the environment, the config, the hook table and similar messages. If a disk is
+    full, ``logging`` itself would print a traceback for every message.
     """
     reported: set[logging.Handler] = set()
 
@@ -68,7 +68,7 @@ def prepare_handlers(logger: logging.Logger) -> None:
     for handler in logger.handlers:
         handler.handleError = partial(report, handler, handler.handleError)  # type: ignore
         if type(handler) is logging.StreamHandler:
-            handler.addFilter(_for_the_screen)  # once: a filter that is there stays alone
+            handler.addFilter(_for_the_screen)  # added only once
 
 
 def _for_the_screen(record: logging.LogRecord) -> bool:
@@ -79,16 +79,16 @@ def _no_train_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Epoch(train)")
 
 
-# Seconds between two drawings: a drawing takes two milliseconds of the training's own thread.
+# Seconds between two drawings, because each takes two milliseconds of the training thread.
 _EVERY = 0.5
 
 
 @HOOKS.register_module()
 class ScreenProgressHook(Hook):
-    """Two lines at the bottom of a terminal: epoch, time left; loss, kNN, speed, wait for data.
+    """Hook that shows two lines at the bottom of a terminal: epoch, time left, loss, kNN and speed.
 
-    All other messages appear above them, and the lines of the training's log are in the log file
-    only. If stdout is not a terminal, nothing changes. Nothing is read from the device, because the
+    All other messages appear above them, and the lines of the training log are only in the log
+    file. If stdout is not a terminal, nothing changes. Nothing is read from the device, because the
     hook shows the logged numbers.
     """
 
@@ -112,7 +112,7 @@ class ScreenProgressHook(Hook):
             self._screen.numbers |= dict(row)
 
     def after_stop(self, runner) -> None:
-        """Leave the terminal as it was; called however the training ends."""
+        """Restore the terminal. This is called however the training ends."""
         if self._screen is not None:
             self._screen.draw(runner, runner.iter)
             self._screen.close()
@@ -135,7 +135,8 @@ class _Screen:
         self._bar = Progress(*columns)
         self._task = self._bar.add_task("", left="")
         self._text = Text(no_wrap=True, overflow="ellipsis")
-        # Without automatic refresh: no thread, whose locks a forked worker would inherit.
+        # Do not refresh automatically, because that needs a thread, whose locks a forked worker
+        # would inherit.
         shown, console = Group(self._bar, self._text), Console(file=sys.stdout)
         self._live = Live(shown, console=console, auto_refresh=False)
         self.numbers: dict[str, Any] = {}
@@ -198,9 +199,9 @@ def describe_numbers(numbers: Mapping[str, Any]) -> str:
 
 @VISBACKENDS.register_module()
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
-    """mmengine's event files; a failed write is raised by the next call and not printed before."""
+    """Writer of mmengine's event files that raises a failed write with the next call."""
 
-    # TensorBoard writes in a thread, whose exception Python would print in full.
+    # TensorBoard writes in a thread, and Python would print the thread's exception in full.
 
     def _init_env(self) -> None:
         self._other_hook = threading.excepthook
@@ -222,10 +223,10 @@ class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
 
 @VISUALIZERS.register_module()
 class Visualizer(mmengine.visualization.Visualizer):
-    """mmengine's; drops a backend that cannot write its files, with a warning.
+    """Variant of mmengine's that drops a backend that cannot write its files, with a warning.
 
-    An error in the very first write, that of the config, is raised: nothing has been computed then.
-    It draws no images, as the runs here need none: Matplotlib would take half a second to import.
+    An error in the first write, which contains the config, is raised, because nothing has been
+    computed yet. No images are drawn, because importing Matplotlib would take half a second.
     """
 
     def _initialize_fig(self, fig_cfg: dict) -> tuple:
@@ -249,22 +250,24 @@ class Visualizer(mmengine.visualization.Visualizer):
             try:
                 call(backend)
             except OSError as error:
-                # Dropped before it is closed: closing may write, and fail, again.
+                # Remove it before closing it, because closing may write, and fail, again.
                 del self._vis_backends[name]
                 with suppress(OSError):
                     backend.close()
-                print_log(f"{name} writes no more in this run: {error}", "current", logging.WARNING)
+                print_log(
+                    f"{name} writes nothing more in this run: {error}", "current", logging.WARNING
+                )
 
 
 @LOG_PROCESSORS.register_module()
 class MeanLogProcessor(LogProcessor):
-    """Training logs show the mean of every value over the window, and the current learning rate.
+    """Log processor that shows the mean of every value over the window.
 
-    mmengine averages only values whose names match a pattern; here a method's values need not be
-    listed. Values that are *set* instead of measured are shown as they are: the learning rate, and
-    what a hook declares with :meth:`show_current`. Validation and test logs are mmengine's.
-
-    ``window_size`` is the number of iterations of the window; the other arguments are mmengine's.
+    mmengine averages only values whose names match a pattern, whereas a method's values need not be
+    listed here. Values that are *set* instead of measured are shown as they are: the learning rate,
+    and what a hook declares with :meth:`show_current`. Validation and test logs are the same as in
+    mmengine. ``window_size`` is the number of iterations of the window, and the other arguments are
+    the same as in mmengine.
     """
 
     def __init__(
@@ -280,7 +283,7 @@ class MeanLogProcessor(LogProcessor):
         self._set_values = {"lr", "base_lr", "memory"}
 
     def show_current(self, names: Iterable[str]) -> None:
-        """Declare values as set: their current value is logged."""
+        """Declare values that are set, so that their current value is logged."""
         self._set_values |= set(names)
 
     def _collect_scalars(
@@ -314,10 +317,10 @@ def add_trackers(cfg: Config, names: Sequence[str]) -> None:
     """
     for name in dict.fromkeys(names):
         if name not in TRACKERS:
-            raise ValueError(f"--track takes {' or '.join(TRACKERS)}, got {name!r}")
+            raise ValueError(f"--track must be {' or '.join(TRACKERS)}, got {name!r}")
         backend, package = TRACKERS[name].backend, TRACKERS[name].package
         if importlib.util.find_spec(package) is None:
-            raise ValueError(f"--track {name} needs a package: pip install {package}")
+            raise ValueError(f"--track {name} needs a package. Run pip install {package}")
         visualizer = cfg.get("visualizer") or {"type": "Visualizer"}
         backends = [b for b in visualizer.get("vis_backends") or () if b["type"] != backend]
         added = {"type": backend, "run_dir": str(Path(cfg.work_dir).resolve())}
@@ -326,13 +329,14 @@ def add_trackers(cfg: Config, names: Sequence[str]) -> None:
 
 @VISBACKENDS.register_module()
 class WandbVisBackend(mmengine.visualization.WandbVisBackend):
-    """mmengine's, with the iteration as axis and without a copy of the code.
+    """Variant of mmengine's with the iteration as axis and without a copy of the code.
 
-    ``WANDB_MODE=offline`` writes to the folder only; ``wandb sync`` uploads it later.
+    ``WANDB_MODE=offline`` writes only to the folder, and ``wandb sync`` uploads it later.
 
     Args:
-        save_dir: Folder of the log; the visualizer gives it.
-        run_dir: Work folder; its name is that of the run, and ``wandb/`` in it has local files.
+        save_dir: Folder of the log, set by the visualizer.
+        run_dir: Work folder, whose name is the name of the run. Its ``wandb/`` contains local
+            files.
     """
 
     def __init__(self, save_dir: str, run_dir: str) -> None:
@@ -342,7 +346,7 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
     def _init_env(self) -> None:
         import wandb
 
-        # The terminal stays ours; wandb would wrap stdout and stderr.
+        # Otherwise wandb would wrap stdout and stderr.
         self._init_kwargs["settings"] = wandb.Settings(console="off", silent=True)
         try:
             super()._init_env()
@@ -372,15 +376,15 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 
 @VISBACKENDS.register_module()
 class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
-    """mmengine's, by default with a store in the work folder, and without a copy of that folder.
+    """Variant of mmengine's with a store in the work folder, and without a copy of that folder.
 
-    ``MLFLOW_TRACKING_URI`` names a server; else ``mlflow.db`` in the work folder has the run
-    (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` if only
-    mlflow-skinny is installed, which has no database.
+    ``MLFLOW_TRACKING_URI`` can name a server instead. The store is ``mlflow.db`` (``mlflow ui
+    --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` if only mlflow-skinny is
+    installed, which has no database.
 
     Args:
-        save_dir: Folder of the log; the visualizer gives it.
-        run_dir: Work folder; its name is that of the run.
+        save_dir: Folder of the log, set by the visualizer.
+        run_dir: Work folder, whose name is the name of the run.
     """
 
     def __init__(self, save_dir: str, run_dir: str) -> None:

@@ -24,7 +24,7 @@ _GROUP_KEYS = {"params", "param_names", "name", "initial_lr", "lr_scale"}
 
 @OPTIMIZERS.register_module()
 class LARS(Optimizer):
-    """SGD with momentum whose step of each tensor is scaled by its norm (You et al., 2017).
+    """SGD with momentum that scales the step of each tensor by its norm (You et al., 2017).
 
     For a tensor ``p`` of two or more dimensions, with ``||.||`` its Frobenius norm::
 
@@ -34,19 +34,19 @@ class LARS(Optimizer):
         p = p - lr * buffer                          (lr is not part of the buffer)
 
     Two options make it the LARS of facebookresearch/SlowFast (``slowfast/models/optimizer.py``).
-    With ``separate_norms`` the second line has the norms of gradient and decay apart, and with
-    ``nesterov`` the last line is that of torch's SGD, for all tensors::
+    With ``separate_norms``, the second line uses the norms of gradient and decay separately. With
+    ``nesterov``, the last line is the same as in torch's SGD, for all tensors::
 
         g = g * trust_coefficient * ||p|| / (||grad|| + weight_decay * ||p|| + 1e-8)
                                                      (g = grad if ||p|| or ||grad|| is 0)
         p = p - lr * (g + momentum * buffer)
 
-    Tensors of one dimension or none (biases, the scale and shift of a BN) take ``g = grad``: no
-    weight decay and no rate scaling. Source: paper, appendix D.3; order of operations and
-    exclusions as in the authors' code (eztorch, ``eztorch/optimizers``). The arithmetic runs over
-    all tensors of a device and dtype at once, and the ratios never leave the device, so that a step
-    does not synchronise with the host. For fp16 and bf16 parameters norms,
-    ratios and scaled updates are fp32; the buffer has the parameter's dtype.
+    Tensors of one dimension or none (biases, the scale and shift of a BN) use ``g = grad``, without
+    weight decay and without rate scaling. The source is the paper, appendix D.3. The order of
+    operations and the exclusions are as in the authors' code (eztorch, ``eztorch/optimizers``). All
+    tensors of a device and dtype are updated together, and the ratios never leave the device, so
+    that a step does not synchronise with the host. For fp16 and bf16 parameters, norms, ratios and
+    scaled updates are fp32. The buffer has the parameter's dtype.
 
     Args:
         params: Tensors, named tensors, or groups of them as in torch; a group may have its own of
@@ -84,7 +84,7 @@ class LARS(Optimizer):
         unknown = sorted(set(param_group) - _GROUP_KEYS - set(self.defaults))
         if unknown:
             raise ValueError(
-                f"unknown key {unknown[0]!r} in a parameter group; known: {sorted(self.defaults)}"
+                f"unknown key {unknown[0]!r} in a parameter group. Use {sorted(self.defaults)}"
             )
         _check({**self.defaults, **param_group})
         super().add_param_group(param_group)
@@ -109,7 +109,7 @@ class LARS(Optimizer):
         return loss
 
     def _step_tensors(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """Step tensors of one device and dtype that are all scaled, or all not."""
+        """Step tensors of one device and dtype. Either all of them are scaled or none."""
         updates, buffers = [], []
         for p in params:
             assert p.grad is not None
@@ -162,7 +162,7 @@ def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) ->
         ratios = trust * param_norms / update_norms
         scaled = (param_norms > 0) & (update_norms > 0)
     ratios = torch.where(scaled, ratios, torch.ones_like(ratios))
-    # The ratios stay on the device: a Python number would wait for it.
+    # Keep the ratios on the device, because converting them to Python numbers would wait for it.
     torch._foreach_mul_(updates, ratios.unbind())
     return list(updates)
 
@@ -173,12 +173,13 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class NoNormDecayConstructor:
-    """Builds the optimiser with two parameter groups: BN (and other norms) has no weight decay.
+    """Constructor of the optimiser with two parameter groups: norms have no weight decay.
 
-    Everything else is decayed, biases included: as SlowFast with ``BN.WEIGHT_DECAY`` 0
-    (models/optimizer.py). ``paramwise_cfg=dict(no_decay=["bias", "position_time"])`` also leaves
-    out parameters of these names: vision transformers decay neither biases nor position embeddings.
-    mmengine's ``norm_decay_mult`` makes a group, and a line in the log, of every tensor.
+    Everything else is decayed, biases included, as in SlowFast with ``BN.WEIGHT_DECAY`` 0
+    (models/optimizer.py). ``paramwise_cfg=dict(no_decay=["bias", "position_time"])`` also excludes
+    parameters with these names, because vision transformers decay neither biases nor position
+    embeddings. mmengine's ``norm_decay_mult`` instead makes a group, and a line in the log, for
+    every tensor.
 
     ``paramwise_cfg=dict(layer_decay=0.75)`` makes two groups for every layer of the backbone
     (:class:`~sce_video.models.backbones.common.FreezableBackbone`): of L layers, the one at depth d
@@ -203,9 +204,9 @@ class NoNormDecayConstructor:
         listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
         if given or not listed:
             raise ValueError(
-                'NoNormDecayConstructor takes paramwise_cfg=dict(no_decay=["bias", ...], '
-                f"layer_decay=0.75) only, got {paramwise_cfg}: "
-                "optim_wrapper.constructor=DefaultOptimWrapperConstructor takes other settings"
+                'NoNormDecayConstructor accepts only paramwise_cfg=dict(no_decay=["bias", ...], '
+                f"layer_decay=0.75), got {paramwise_cfg}. For other settings, set "
+                "optim_wrapper.constructor=DefaultOptimWrapperConstructor"
             )
         factor = 1.0 if self.layer_decay is None else self.layer_decay
         if type(factor) not in (int, float) or not 0 < factor <= 1:
@@ -243,19 +244,20 @@ class NoNormDecayConstructor:
         backbone = getattr(model, "backbone", None)
         if not isinstance(backbone, FreezableBackbone):
             raise ValueError(
-                f"layer_decay={self.layer_decay} needs a backbone that names its layers, and "
-                f"{type(backbone).__name__} does not: leave it out of optim_wrapper.paramwise_cfg"
+                f"layer_decay={self.layer_decay} needs a backbone that names its layers, but "
+                f"{type(backbone).__name__} does not name them. Remove layer_decay from "
+                "optim_wrapper.paramwise_cfg"
             )
         return backbone.depths(), len(backbone.layers())
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class ProbeGridConstructor:
-    """Builds the optimiser with the parameter groups of the classifier, and nothing else.
+    """Constructor of the optimiser with the parameter groups of the classifier, and nothing else.
 
-    ``model.cls_head.parameter_groups()`` gives them: of
-    :class:`~sce_video.models.heads.AttentiveProbeHead` one for each probe, with its learning rate
-    and weight decay. Norms and biases are decayed too, as in facebookresearch/vjepa2,
+    ``model.cls_head.parameter_groups()`` returns them.
+    :class:`~sce_video.models.heads.AttentiveProbeHead` has one group for each probe, with its
+    learning rate and weight decay. Norms and biases are decayed too, as in facebookresearch/vjepa2,
     evals/video_classification_frozen/eval.py. ``paramwise_cfg`` must be None.
 
     Raises:
@@ -265,7 +267,7 @@ class ProbeGridConstructor:
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
         if paramwise_cfg:
             raise ValueError(
-                "the classifier names its parameter groups, so ProbeGridConstructor takes no "
+                "the classifier names its parameter groups, so ProbeGridConstructor accepts no "
                 f"paramwise_cfg, got {paramwise_cfg}"
             )
         self.optim_wrapper_cfg = optim_wrapper_cfg
@@ -301,10 +303,10 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torc
 
 @OPTIM_WRAPPERS.register_module()
 class MixedPrecisionOptimWrapper(OptimWrapper):
-    """Autocast in bf16 or fp16 on whatever device the parameters are on.
+    """Wrapper that computes in bf16 or fp16 on any device.
 
-    Unlike mmengine's ``AmpOptimWrapper`` it runs on a CPU too and scales the loss in fp16 only:
-    bf16 has the exponents of fp32 and needs no scaling.
+    Unlike mmengine's ``AmpOptimWrapper``, it also runs on a CPU. It scales the loss only in fp16,
+    because bf16 has the exponents of fp32 and needs no scaling.
 
     Args:
         optimizer: The torch optimiser.
@@ -349,7 +351,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         self._inner_count += 1
 
     def step(self) -> None:
-        """Unscale, clip and step; an fp16 step with infinite gradients is skipped."""
+        """Unscale, clip and step. An fp16 step with infinite gradients is skipped."""
         if self.clip_grad_kwargs:
             self.loss_scaler.unscale_(self.optimizer)
             self._clip_grad()

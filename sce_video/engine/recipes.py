@@ -11,19 +11,19 @@ from pathlib import Path
 from sce_video.utils.own_parts import OwnRecipe, own_recipes
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-#: Where OpenMMLab's packages carry configs and tools; setup.py copies them there for a wheel.
+#: The folder of configs and tools in OpenMMLab's packages. setup.py copies ours there for a wheel.
 _IN_WHEEL = ".mim"
-#: How the names of the recipes end that sce-video pretrain fills in.
+#: Suffix of the recipes that sce-video pretrain completes.
 _FOLDER_RECIPE = "_r3d18_folder_small"
 #: The recipe of SCE with the paper's views, for clips of the paper's size.
 LARGE_RECIPE = "sce_r3d18_folder"
-#: The recipe of a distillation of an image network into a network of videos.
+#: The recipe that distils an image network into a video network.
 STUDENT_RECIPE = "distill_efficientnet_lite0_folder"
-#: The recipe that sce-video finetune fills in.
+#: The recipe that sce-video finetune completes.
 FINETUNING = "r3d18_folder"
-#: The recipe that it fills in for a linear classifier on frozen features.
+#: The recipe that it completes for a linear classifier on frozen features.
 FROZEN_FEATURES = "frozen_folder"
-#: The commands that fill in recipes.
+#: The commands that complete recipes.
 _COMMANDS = ("pretrain", "finetune")
 
 
@@ -36,7 +36,7 @@ def shipped_folder() -> Path:
     for folder in (_PACKAGE.parent, _PACKAGE / _IN_WHEEL):
         if (folder / "configs/_base_").is_dir():
             return folder
-    raise FileNotFoundError(f"the package in {_PACKAGE} carries no recipes: install it again")
+    raise FileNotFoundError(f"the package in {_PACKAGE} contains no recipes. Install it again")
 
 
 def recipes_folder() -> Path:
@@ -69,12 +69,12 @@ def methods() -> dict[str, str]:
 
 
 def finetunings() -> list[str]:
-    """Return the names of the recipes that finetune fills in, the shipped one first."""
+    """Return the names of the recipes that ``finetune`` accepts, the shipped one first."""
     return [FINETUNING, *_own_names("finetune")]
 
 
 def _own_names(command: str) -> list[str]:
-    """Return the names of the user's own recipes that a command fills in."""
+    """Return the names of the user's own recipes that a command accepts."""
     return [name for name, own in own_recipes.items() if own.command == command]
 
 
@@ -87,8 +87,8 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
         name: Name of the recipe: lower-case letters, digits and ``_``.
         file: Its config file, which may inherit a shipped recipe:
             ``_base_ = "sce_video::simclr/simclr_r3d18_folder_small.py"``.
-        command: Command that fills the recipe in: ``pretrain``, or ``finetune`` for
-            ``sce-video finetune --recipe NAME``.
+        command: Command that uses the recipe: ``pretrain``, or ``finetune`` for ``sce-video
+            finetune --recipe NAME``.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -96,15 +96,16 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
     """
     if command not in _COMMANDS:
         raise ValueError(
-            f"the recipe {name!r} is for {command!r}, but only {' and '.join(_COMMANDS)} fill "
-            "recipes in. Give one of them"
+            f"the recipe {name!r} is for {command!r}, but recipes work only with "
+            f"{' and '.join(_COMMANDS)}. Give one of these commands"
         )
     path = Path(file).resolve()
     if not path.is_file():
         raise FileNotFoundError(f"the recipe {name!r} has no file {path}")
     if re.fullmatch(r"[a-z][a-z0-9_]*", name, re.ASCII) is None:
         raise ValueError(
-            f"the name of a recipe has lower-case letters, digits and '_', got {name!r}"
+            "the name of a recipe may contain only lower-case letters, digits and '_', got "
+            f"{name!r}"
         )
     own = OwnRecipe(path, command)
     if own_recipes.get(name) == own:  # the module is imported again
@@ -118,7 +119,7 @@ def find_recipe(config: str | Path) -> Path:
     """Find the file of a config by a path, a path below ``configs``, or the name of a recipe.
 
     ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also if there is no such folder, as with an
-    installed package) and ``sce_r3d18_folder`` are found; a file that exists wins.
+    installed package) and ``sce_r3d18_folder`` are found. An existing file takes precedence.
 
     Raises:
         FileNotFoundError: If there is no such config. The message names recipes with similar names.
@@ -134,7 +135,8 @@ def find_recipe(config: str | Path) -> Path:
     if len(path.parts) == 1 and path.name.removesuffix(".py") in named:
         return named[path.name.removesuffix(".py")]
     raise FileNotFoundError(
-        f"no config file at {config}, and no recipe of this name{_similar(path.stem, named)}"
+        f"there is neither a config file {config} nor a recipe of this "
+        f"name{_similar(path.stem, named)}"
     )
 
 

@@ -37,7 +37,8 @@ FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
 #: Largest file size in bytes. Most of a file is its config, which has about ten thousand bytes.
 _MAX_BYTES = 2**22
-#: Limits with a margin: a plan has about thirty choices, and the longest value lists class names.
+#: Limits with a margin. A plan has about thirty choices, and the longest value is a list of class
+#: names.
 _LIMITS = RecordLimits(entries=500, characters=100_000)
 
 
@@ -184,8 +185,9 @@ def read_run_json(folder: str | Path) -> RunDescription:
         return _checked_run(content)
     except ValueError as error:
         raise ValueError(
-            f"{path} does not describe a run: {error}. To continue without it: sce-video train "
-            f"{Path(folder, CONFIG)} --resume, which runs the config: only if you trust it"
+            f"{path} does not describe a run: {error}. To continue without it, run sce-video "
+            f"train {Path(folder, CONFIG)} --resume. This executes the config, so run it only if "
+            "you trust the file"
         ) from None
 
 

@@ -77,10 +77,10 @@ class _FormattedOnce(Config):
 class VideoRunner(Runner):
     """Runner whose resumed runs equal uninterrupted ones.
 
-    Differences to mmengine 0.10.7: checkpoints are written atomically as plain data, with the
-    random states of every rank, and read with ``weights_only=True``; SyncBN and device ids are
-    chosen by device, so that several CPU processes work; ``compile`` compiles the backbones only;
-    resuming the latest checkpoint takes the newest readable file.
+    There are several differences to mmengine 0.10.7. Checkpoints are written atomically as plain
+    data, with the random states of every rank, and read with ``weights_only=True``. SyncBN and
+    device ids are chosen by device, so that several CPU processes work. ``compile`` compiles only
+    the backbones. Resuming the latest checkpoint uses the newest readable file.
     """
 
     resumed_from: str | None = None  # the checkpoint that the training continues
@@ -100,19 +100,19 @@ class VideoRunner(Runner):
     ) -> DataLoader:
         """Build a data loader as mmengine does, with three settings adapted to the machine.
 
-        Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
-        off if there are no workers, of which there are at most as many as this process has
-        cores. A dataset that reads ahead is told of later batches. Every loader gets a random
-        generator of its own.
+        Memory is pinned if there is a GPU, unless the config sets it to False. There are at most as
+        many workers as this process has cores, and ``persistent_workers`` is off without workers. A
+        dataset that reads ahead is informed of later batches. Every loader gets its own random
+        generator.
         """
         if isinstance(dataloader, dict):
             pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
             wanted, cores = dataloader.get("num_workers", 0), cores_of_process()
             if wanted > cores:
-                # More would take turns on the cores, and each holds batches in memory.
+                # More workers would compete for the cores, and each holds batches in memory.
                 print_log(
-                    f"{wanted} loader workers do not fit on the {cores} cores of this process, "
-                    f"which gets {cores}",
+                    f"{wanted} loader workers are more than the {cores} cores of this process, so "
+                    f"it starts {cores}",
                     "current",
                 )
             kept = {
@@ -123,8 +123,9 @@ class VideoRunner(Runner):
             dataloader = {**dataloader, **kept}
         loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
         if loader.generator is None:
-            # Each iterator draws a seed for its workers. Drawn from the global generator, which
-            # dropout uses, it would make a resumed training differ from the uninterrupted one.
+            # Each iterator draws a seed for its workers. If it were drawn from the global
+            # generator, which dropout uses, a resumed training run would differ from an
+            # uninterrupted one.
             loader.generator = torch.Generator().manual_seed(seed or 0)
         announce = getattr(loader.sampler, "announce_batches", None)
         if announce is not None and getattr(loader.dataset, "reads_ahead", False):
@@ -134,7 +135,7 @@ class VideoRunner(Runner):
     def set_randomness(
         self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False
     ) -> None:
-        """Set the seed as mmengine does; ``deterministic`` uses such algorithms if they exist.
+        """Set the seed like mmengine, and use deterministic algorithms if they are requested.
 
         A warning names operations without one, such as the gradient of a 3D max pooling on a GPU,
         where mmengine ends the training.
@@ -146,8 +147,8 @@ class VideoRunner(Runner):
             torch.use_deterministic_algorithms(True, warn_only=True)
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
-        """Build mmengine's logger; environment, config and hook table go to its file only."""
-        # An unpacked folder may hold links for the times at which it might be used.
+        """Build mmengine's logger. Environment, config and hook table go only to its file."""
+        # An unpacked folder may already contain links.
         for path in (self._log_dir, log_file or Path(self._log_dir, f"{self.timestamp}.log")):
             check_regular(path, written=True)
         logger = super().build_logger(log_level, log_file)
@@ -155,7 +156,7 @@ class VideoRunner(Runner):
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
-        """Build the model as mmengine does; scores of a classifier become float32.
+        """Build the model like mmengine, and convert the scores of a classifier to float32.
 
         ``lora=dict(rank=16, alpha=16)`` in the config adds adapters to its backbone.
         """
@@ -173,30 +174,31 @@ class VideoRunner(Runner):
         return built
 
     def register_default_hooks(self, hooks: dict | None = None) -> None:
-        """Register the named hooks; ``None`` removes any of them, in mmengine only its own."""
+        """Register the named hooks. ``None`` removes any of them, not only mmengine's own."""
         given = (hooks or {}).items()
         super().register_default_hooks(
             {name: hook for name, hook in given if hook is not None or name in DEFAULT_HOOKS}
         )
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
-        """Build the visualizer; by default ours without backends."""
+        """Build the visualizer, by default ours without backends."""
         return super().build_visualizer(visualizer or {"type": "Visualizer"})
 
     @master_only
     def dump_config(self) -> None:
-        """Write the config to the folder of the log, and to the work dir once a training starts.
+        """Write the config to the folder of the log, and to the work folder once training starts.
 
-        The train loop calls this again when it has checked the training.
+        The train loop calls this again after it has checked the settings.
         """
-        # mmengine calls this for every runner; a test would replace the training's config there.
+        # mmengine calls this for every runner, so a test would replace the config of the training
+        # run.
         path = Path(self.log_dir, "config.py")
         if self._has_loaded:
             path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)
         write_text(path, self.cfg.pretty_text)
 
     def setup_env(self, env_cfg: dict) -> None:
-        """Set up the environment; on CPUs the process group is gloo, where mmengine needs a GPU."""
+        """Set up the environment. On CPUs, the process group is gloo; mmengine needs a GPU."""
         if self.distributed and not torch.cuda.is_available() and not is_distributed():
             torch.distributed.init_process_group("gloo")
         super().setup_env(env_cfg)
@@ -259,7 +261,7 @@ class VideoRunner(Runner):
         by_epoch: bool = True,
         backend_args: dict | None = None,
     ) -> None:
-        """Write everything a resumed run needs. Called on all ranks, rank 0 writes.
+        """Write everything that a resumed run needs. All ranks call this, and rank 0 writes.
 
         Raises:
             ValueError: If a storage backend other than local files is requested.
@@ -267,8 +269,8 @@ class VideoRunner(Runner):
         """
         if file_client_args is not None or backend_args is not None:
             raise ValueError(
-                "checkpoints are written to local files: drop backend_args (--mirror copies them "
-                "to an object store)"
+                "checkpoints are written to local files. Remove backend_args (--mirror copies "
+                "them to an object store)"
             )
         self.call_hook("before_checkpoint")
         meta = dict(meta or {})
@@ -344,7 +346,8 @@ class VideoRunner(Runner):
             ValueError: If no weight of the file fits the model, or one has another shape. If
                 ``strict``, also if one is missing or too many.
         """
-        # A training that continues has the adapters themselves; everything else their sum.
+        # A training run that continues needs the adapters themselves. Everything else needs the
+        # merged weights.
         checkpoint = load_checkpoint_file(filename, map_location, merge_adapters=not strict)
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
         model = unwrap_model(self.model)
@@ -353,14 +356,14 @@ class VideoRunner(Runner):
         if not set(weights) & set(own):
             raise ValueError(
                 f"no weight of {filename} fits {type(model).__name__}: the file has "
-                f"{sorted(weights)[:3]}..., the model {sorted(own)[:3]}..."
+                f"{sorted(weights)[:3]}..., but the model has {sorted(own)[:3]}..."
             )
         check_weights(model, weights, str(filename), strict)
         missing, extra = model.load_state_dict(weights, strict=False)
         if missing:
             which = f"{len(missing)} weights of the model are not in the file {missing[:5]}"
             self.logger.warning(f"{filename}: {which}")
-        if extra:  # the heads of a pretraining, where only its backbone is used
+        if extra:  # heads of a pretraining run of which only the backbone is used
             parts = ", ".join(sorted({name.split(".")[0] for name in extra}))
             what = f"not part of {type(model).__name__} and are left out ({parts})"
             self.logger.info(f"{filename}: {len(extra)} of its weights are {what}")
@@ -369,8 +372,8 @@ class VideoRunner(Runner):
     def load_or_resume(self) -> None:
         """Load what ``resume``, ``load_from`` and ``pretrained`` ask for.
 
-        Without ``load_from``, ``resume`` takes the newest readable checkpoint of the work dir.
-        ``pretrained`` gives a new training its backbone; a resumed training ignores it.
+        Without ``load_from``, ``resume`` uses the newest readable checkpoint in the work folder.
+        ``pretrained`` gives a new run its backbone, and a resumed run ignores it.
         """
         if self._has_loaded:
             return
@@ -401,7 +404,7 @@ class VideoRunner(Runner):
         path = self.cfg.pretrained
         if path is None:
             raise ValueError(
-                f"{self.cfg.filename or 'this config'} starts from a pretrained backbone: give "
+                f"{self.cfg.filename or 'this config'} starts from a pretrained backbone. Give "
                 f"--pretrained CHECKPOINT, or --pretrained {RANDOM} to start from random weights"
             )
         self._pretrained = RANDOM
@@ -435,7 +438,8 @@ class VideoRunner(Runner):
         Raises:
             ValueError: If the file has no training state, or the weights of another model.
         """
-        # Strict: a run that lacks a weight of its queue or target would not be the same run.
+        # Load strictly, because a run that lacks a weight of its queue or target would not be the
+        # same run.
         checkpoint = self.load_checkpoint(filename, get_device(), strict=True)
         meta = checkpoint.get("meta", {})
         if not {"epoch", "iter"} <= set(meta) or "optimizer" not in checkpoint:
@@ -466,15 +470,15 @@ class VideoRunner(Runner):
             states = checkpoint.get("param_schedulers", [])
             for scheduler, state in zip(self.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(state)
-        # Last: nothing that is restored before may draw from them.
+        # Restore these last, because restoring the other states may draw from them.
         states = meta.get("random_states", [])
         if len(states) == self.world_size:
             set_random_states(states[get_rank()])
         elif states:
             self.logger.warning(
-                f"{filename} was written by {len(states)} ranks, this run has {self.world_size}: "
-                "the random states of the ranks, which dropout uses, are not restored; samples and "
-                "augmentation do not depend on them"
+                f"{filename} was written by {len(states)} ranks, but this run has "
+                f"{self.world_size}. The ranks' random states, which dropout uses, are not "
+                "restored. Samples and augmentations do not depend on them"
             )
         self._has_loaded = True
         self.resumed_from = str(filename)

@@ -38,7 +38,7 @@ def linear(step: float, total: int, *, start: float, end: float) -> float:
 def cosine(step: float, total: int, *, start: float, end: float) -> float:
     """Go from ``start`` at step 0 to ``end`` at step ``total`` along half a cosine.
 
-    The target's momentum: 0.99 to 1 (paper, appendix D.3).
+    The target's momentum goes from 0.99 to 1 (paper, appendix D.3).
     """
     return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * _share(step, total)))
 
@@ -61,7 +61,7 @@ def warmup_cosine(
 ) -> float:
     """Rise to ``peak`` in ``warmup_steps`` steps, then follow a cosine to ``end`` (appendix D.3).
 
-    The warm-up begins at ``warmup_start``; if that is None, at ``peak / warmup_steps``::
+    The warm-up begins at ``warmup_start`` or, if it is None, at ``peak / warmup_steps``::
 
     value   peak |      .-.
                  |    /     `.
@@ -86,7 +86,7 @@ def multistep(
 ) -> float:
     """Rise to ``start`` in ``warmup_steps`` steps, then multiply by ``factor`` at each milestone.
 
-    The warm-up begins at ``warmup_start``; if that is None, at ``start / warmup_steps``.
+    The warm-up begins at ``warmup_start`` or, if it is None, at ``start / warmup_steps``.
     """
     if step < warmup_steps:
         return _warmup(step, start, warmup_steps, warmup_start)
@@ -103,13 +103,13 @@ def steps(
 def position(step: int, total: int, changes: Sequence[tuple[int, int]]) -> float:
     """Place a step in schedules of ``total`` steps whose length was changed during the run.
 
-    After a change the rest of the schedule is stretched over the steps that are left, so that no
-    value jumps and each ends where it would have::
+    After a change, the rest of the schedule is stretched over the remaining steps, so that no value
+    jumps and each schedule reaches its end::
 
         total 8, changes [(4, 12)]     step       0 1 2 3 4   6   8   10   12
                                        position   0 1 2 3 4   5   6    7    8
 
-    The changes, (step, new total), ascend by step; without any the position is the step.
+    The changes, (step, new total), ascend by step. Without changes, the position is the step.
     """
     begun, at, end = 0, 0.0, total
     for changed, new in changes:
@@ -146,7 +146,7 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     given, arguments = dict(spec), dict(spec)
     name = arguments.pop("name", None)
     if name not in SCHEDULES:
-        raise ValueError(f"unknown schedule {name!r} in {given}; known: {sorted(SCHEDULES)}")
+        raise ValueError(f"unknown schedule {name!r} in {given}. Use one of {sorted(SCHEDULES)}")
     _check_durations(arguments, given)
     if "warmup_epochs" in arguments:
         arguments["warmup_steps"] = round(arguments.pop("warmup_epochs") * steps_per_epoch)
@@ -160,7 +160,7 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     if unknown or missing:
         raise ValueError(
             f"schedule {name!r} in {given}: unknown arguments {unknown}, missing {missing}; it "
-            f"takes {sorted(taken)}"
+            f"accepts {sorted(taken)}"
         )
     _check_values(arguments, given)
     return partial(SCHEDULES[name], **arguments)
@@ -204,22 +204,22 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 @HOOKS.register_module()
 class ScheduleHook(Hook):
-    """Sets the learning rate and numbers of the model before every iteration.
+    """Hook that sets the learning rate and numbers of the model before every iteration.
 
-    With gradient accumulation all micro-batches of an optimiser step share its values. The learning
-    rate follows the linear scaling rule: the optimiser's ``lr`` is meant for ``base_batch_size``
-    and is multiplied by ``actual / base_batch_size``, where the actual global batch is batch size x
-    ranks x accumulated micro-batches.
+    With gradient accumulation, all micro-batches of an optimiser step share its values. The
+    learning rate follows the linear scaling rule: the optimiser's ``lr`` is meant for
+    ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where the actual global
+    batch is batch size x ranks x accumulated micro-batches.
 
     Args:
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
             rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` and
-            ``warmup_start`` are rates too and are scaled alike, for each parameter group by its
-            ``lr_scale`` too. None keeps the rate constant.
-        model: Schedules by attribute of the model, any number of it, e.g. ``dict(momentum=dict(
-            name="cosine", start=0.99, end=1.0))``.
-        base_batch_size: The global batch that ``lr`` is meant for; None for no scaling.
-        weight_decay: Schedule of the weight decay of the parameter groups that have one; None keeps
+            ``warmup_start`` are rates too and are scaled in the same way, and each parameter group
+            is also scaled by its ``lr_scale``. None keeps the rate constant.
+        model: Schedules by name of a number of the model, e.g.
+            ``dict(momentum=dict(name="cosine", start=0.99, end=1.0))``.
+        base_batch_size: Global batch that ``lr`` is meant for. None disables scaling.
+        weight_decay: Schedule of the weight decay of the parameter groups that have one. None keeps
             it constant.
 
     Raises:
@@ -246,7 +246,7 @@ class ScheduleHook(Hook):
         self._lr_scales: list[float] = []  # layer decay, already in the rates
 
     def before_run(self, runner) -> None:
-        """Keep the configured rates: a checkpoint, loaded later, overwrites them."""
+        """Store the configured rates, because a checkpoint that is loaded later overwrites them."""
         if isinstance(runner.optim_wrapper, OptimWrapper):  # not built when only testing
             groups = runner.optim_wrapper.optimizer.param_groups
             self._base_lrs = [group["lr"] for group in groups]
@@ -294,8 +294,8 @@ class ScheduleHook(Hook):
             runner.log_processor.show_current(self.model)
         schedules = {name: build_schedule(s, steps_per_epoch) for name, s in self.model.items()}
         self._model_schedules = schedules
-        # The method checks the values of the first, middle and last step and of milestones; all
-        # schedules are set together, since it may compare its numbers.
+        # The method checks the values of the first, middle and last step and of milestones. All
+        # schedules are set together, because it may compare their values.
         check = getattr(model, "check_settings", lambda: None)
         steps = {0, self._total // 2, self._total - 1}
         for schedule in schedules.values():
@@ -311,7 +311,8 @@ class ScheduleHook(Hook):
         done = runner.iter // self._accumulation
         step = position(done, self._total, runner.train_loop.replans)
         groups = runner.optim_wrapper.optimizer.param_groups
-        # By group: resumed groups hold the rates of their last step, not the config's rates.
+        # The rates are set for each group, because resumed groups contain the rates of their last
+        # step and not the config's rates.
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)
         if self._decay is not None:

@@ -81,7 +81,7 @@ class StopSignals:
             signal.signal(number, signal.default_int_handler)  # so a second Ctrl-C ends the program
             if is_main_process():
                 # The interrupted code may hold a log handler's lock, which os.write does not need.
-                os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
+                os.write(2, b"\nstopping after this step. Press Ctrl-C again to stop immediately\n")
 
 
 #: Steps that the host may be ahead of the GPU. More would only keep more batches in memory.
@@ -133,7 +133,7 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
 
 #: Optimiser steps between exchanges on whether to stop. Each exchange makes all GPUs wait.
 _STEPS_PER_AGREEMENT = 10
-_FAILURE = 128  # stands for a failure where a signal's number is expected
+_FAILURE = 128  # marks a failure where a signal number is expected
 
 
 class TrainingStepError(RuntimeError):
@@ -225,7 +225,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             ValueError: If more than ``total`` steps are done.
         """
         if total < step:
-            raise ValueError(f"{step} steps are done: the training cannot end after {total}")
+            raise ValueError(f"{step} steps are already done, so the run cannot end after {total}")
         self.replans = [*self.replans, (step, total)]
         self._max_epochs = -(-self.max_iters // self.iters_per_epoch)
 
@@ -250,9 +250,9 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self.stopped_by = self.failure = None
         if self._epoch >= self._max_epochs or self._iter >= self.max_iters:
             self.runner.logger.warning(
-                f"the training is finished: all {self.max_iters} iterations of its "
-                f"{self._max_epochs} epochs are done, there is nothing to resume (to train longer: "
-                "--cfg-options train_cfg.max_epochs=N)"
+                f"the run is finished: all {self.max_iters} iterations of its {self._max_epochs} "
+                "epochs are done, so there is nothing to resume. To train longer, use "
+                "--cfg-options train_cfg.max_epochs=N"
             )
         if self._epoch >= self._max_epochs:
             return self.runner.model
@@ -292,9 +292,9 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         if not 0 <= seen <= self.iters_per_epoch:
             raise ValueError(
                 f"iteration {self._iter} is not in epoch {self._epoch} of {self.iters_per_epoch} "
-                "iterations: the checkpoint was written with another batch size or number of "
-                "processes; resume with the same, or load only its weights with --cfg-options "
-                "load_from=PATH"
+                "iterations. The checkpoint was written with another batch size or number of "
+                "processes. Resume with the same ones, or load only its weights with "
+                "--cfg-options load_from=PATH"
             )
         # Only whole steps are done, because no checkpoint is written between micro-batches.
         left = self.iters_per_epoch - seen
@@ -343,7 +343,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             all_reduce(common, op="max")
             received = int(common)
         if received == _FAILURE:
-            elsewhere = UserError("another process of the training has failed: see its message")
+            elsewhere = UserError("another process of this run has failed. See its message")
             raise _Stopped(self.failure or elsewhere)
         if received:
             raise _Stopped(signal.Signals(received))

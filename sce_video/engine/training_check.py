@@ -23,7 +23,7 @@ from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import regular_file
 
-# Share of samples left out of every epoch above which a warning is logged.
+# If more than this share of the samples is left out of every epoch, a warning is logged.
 _MAX_LEFT_OUT = 0.2
 # Number of optimiser steps below which a training run changes a network too little.
 _FEW_STEPS = 100
@@ -53,7 +53,7 @@ def check_training(loop: Any) -> None:
         if loader.batch_size == 1:
             raise ValueError(
                 "train_dataloader.batch_size=1: BN of the MLP heads normalises over the batch and "
-                "needs two samples per process at least"
+                "needs at least two samples per process"
             )
         if not loader.drop_last and len(loader.sampler) % loader.batch_size == 1:
             raise ValueError(
@@ -92,8 +92,8 @@ def _check_targets(num_views: int, num_local: int, model: nn.Module) -> None:
     local = [view for view in chosen or () if num_local and view >= num_views - num_local]
     if local:
         raise ValueError(
-            f"view {local[0]} is one of the {num_local} local views of {num_views}, and as a "
-            f"target it must be a global one: set model.{name}, e.g. [{num_views - num_local - 1}]"
+            f"view {local[0]} is one of the {num_local} local views of {num_views}, but a target "
+            f"view must be a global one. Set model.{name}, e.g. [{num_views - num_local - 1}]"
         )
 
 

@@ -1,4 +1,4 @@
-"""Weights of a checkpoint for a model, and what a file of unknown origin may have built.
+"""Weights of a checkpoint for a model, and limits on what an untrusted file may build.
 
 The constructor of a registered class may do anything: mmaction2's ``LFBInferHead`` makes folders
 and saves features. So the text in a checkpoint or an index can only name the classes listed here,
@@ -31,13 +31,14 @@ from sce_video.utils.storage import exists, join, split
 
 _PREFIX = "backbone."
 _HEADS = ("cls_head.", "roi_head.")
-#: A counter of BN that no forward pass in eval mode reads, which files of other projects may lack;
-#: and adapters, which begin at 0 in a new training and are part of the weights of an old one.
+#: Names that files of other projects may lack: a counter of BN, which no forward pass in eval mode
+#: reads, and adapters, which start at 0 in a new training run and are part of the weights of an old
+#: one.
 _IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
 def feature_channels(backbone: Mapping[str, Any]) -> int | None:
-    """Return the number of channels of a trusted backbone's features; None if it does not tell."""
+    """Return the number of channels of a trusted backbone's features; None if it is unknown."""
     try:
         with torch.device("meta"):  # no memory for weights
             network = MODELS.build(dict(backbone))
@@ -57,9 +58,9 @@ def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
 def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int:
     """Raise unless every weight of the model's backbone is in the checkpoint, in its shape.
 
-    Loading that skips what does not fit would silently evaluate a partly random network. Weights of
-    the checkpoint that the model lacks (projector, head) are allowed, unless they belong to a
-    backbone as well: then the checkpoint's backbone is deeper.
+    If loading skipped weights that do not fit, a partly random network would be evaluated silently.
+    Weights of the checkpoint that the model lacks (projector, head) are allowed, unless they belong
+    to a backbone as well: then the checkpoint's backbone is deeper.
 
     Args:
         model: A model with a submodule ``backbone``, bare or wrapped; without such a submodule,
@@ -94,8 +95,8 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     }
     if faults := _describe_faults(backbone, of_backbone):
         raise ValueError(
-            f"{name} is of another backbone than the model ({faults}): is the depth or width of "
-            "the config right?"
+            f"{name} contains a different backbone from the model's ({faults}). Check the depth "
+            "and width in the config"
         )
     return len(backbone)
 
@@ -126,8 +127,8 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
     """
     if faults := _describe_faults(model.state_dict(), weights, strict):
         raise ValueError(
-            f"{name} is of another network than {type(model).__name__} of the config ({faults}): "
-            "are the options that change the network those of its training?"
+            f"{name} contains a different network from {type(model).__name__} of the config "
+            f"({faults}). Use the same network options as in its training"
         )
 
 
@@ -143,7 +144,7 @@ def load_backbone(
         checkpoint: Content of the file.
         name: Name of the file, for messages.
         allow_identity: Whether layers that start as the identity may be missing from the file. They
-            keep that start, so that a network of images becomes one of videos.
+            remain the identity, so that an image network becomes a video network.
     """
     weights = checkpoint_weights(checkpoint)
     if allow_identity:
@@ -170,7 +171,7 @@ def _identity_weights(model: nn.Module) -> dict[str, Tensor]:
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
     """Raise unless every weight of a ``cls_head`` or ``roi_head`` is there, in its shape.
 
-    Models without these pass; arguments as in :func:`check_backbone_weights`.
+    Models without either pass. Arguments are as in :func:`check_backbone_weights`.
 
     Raises:
         ValueError: If the file has no classifier, or one with another number of classes.
@@ -186,9 +187,9 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
     for key, value in own.items():
         if key in weights and weights[key].shape != value.shape:
             raise ValueError(
-                f"{name}: {key} is {tuple(weights[key].shape)}, the config's classifier has "
-                f"{tuple(value.shape)}: another number of classes, another backbone or "
-                "another grid of probes"
+                f"{name}: {key} is {tuple(weights[key].shape)}, but the config's classifier has "
+                f"{tuple(value.shape)}. The number of classes, the backbone or the grid of probes "
+                "differs"
             )
     if missing:
         raise ValueError(f"{name} lacks {len(missing)} weights of the classifier: {missing[:2]}...")
@@ -320,18 +321,18 @@ def test_settings(stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Write tensors by name; those that share memory are written separately."""
+    """Write tensors by name. Tensors that share memory are written separately."""
     from safetensors.torch import save_file
 
     rows = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    path.touch()  # with the rights of any new file; the library's own gives none to others
+    path.touch()  # give it the usual permissions; the library gives others none
     mode = path.stat().st_mode
     save_file(rows, path, metadata={"format": "pt"})
     path.chmod(mode)
 
 
-#: Backbones whose constructors only make layers, by scope. mmaction2's others read files or the
-#: network, map no videos, or compute tables of any size (``VisionTransformer``).
+#: Backbones whose constructors only create layers, by scope. The others of mmaction2 read files or
+#: the network, do not process videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
         "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D TimmEncoder "
@@ -360,14 +361,14 @@ LAYERS = {
 _PARTS = (
     *("AttentiveProbeHead", "I3DHead", "RecognizerDataPreprocessor", "VideoDataPreprocessor"),
 )
-#: A metric that writes a file of any name.
+#: A metric that can write to any path.
 _WRITES = ("AVAMeanAP",)
 #: Keys of a backbone that would load weights or change the lookup of names.
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
 _MAX_NUMBER = 2**16
-#: Other limits, by a part of the key: these sizes multiply, by each other or by activations, and
-#: the lists of a network's layers; texts have larger vocabularies.
+#: Other limits, by a part of the key. They are lower for sizes that multiply memory or the number
+#: of layers, and higher for vocabularies of texts.
 _MAX_NUMBERS = {
     **{"vocab_size": 2**19, "depths": 1024},
     "window": 16,
@@ -375,26 +376,27 @@ _MAX_NUMBERS = {
 }
 _MAX_VALUES, _MAX_DEPTH = 2000, 20  # values of a config, and their nesting
 _MAX_MODULES = 3000
-#: Bytes of a network that the file need not hold, such as constant tables. A weight may be wider in
-#: the network than in the file (16 bits), and be used twice.
+#: Bytes of a network that need not be in the file, such as constant tables. A weight may be wider
+#: in the network than in the file (16 bits), and be used twice.
 _SPARE_BYTES, _BYTES_PER_STORED_BYTE = 2**24, 4
 
 
 def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     """Copy a backbone's config so that it is safe to build inside :func:`bounded_network`.
 
-    An mmengine registry imports any dotted path given as ``type``; so every ``type`` in the config
-    must be a registered name, plain or with its scope, in :data:`BACKBONES` or :data:`LAYERS`, or
-    of a class that code of the user's own has registered. Keys that would load weights
-    (``init_cfg``, ``pretrained``) are dropped, sequences become tuples. A ``trusted`` config, from
-    a file that the user gave, may name every registered network or layer, in any size.
+    An mmengine registry imports any dotted path given as ``type``. Every ``type`` in the config
+    must therefore be a registered name, plain or with its scope, in :data:`BACKBONES` or
+    :data:`LAYERS`, or belong to a class that the user's own code has registered. Keys that would
+    load weights (``init_cfg``, ``pretrained``) are dropped, and sequences become tuples. A
+    ``trusted`` config, from a file that the user gave, may name every registered network or layer,
+    in any size.
 
     Raises:
         ValueError: If a ``type`` is missing or may not be named, a value is not plain data, or a
             number is too large.
     """
     if not isinstance(backbone, dict) or "type" not in backbone:
-        raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
+        raise ValueError(f"a backbone must be a dict with a type, got {backbone!r:.100}")
     values = itertools.count(1)
 
     def clean(node: Any, key: str, depth: int) -> Any:
@@ -421,7 +423,7 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
 
 def _check_plain(node: Any, what: str) -> None:
     if not (node is None or isinstance(node, bool | int | float | str)):
-        raise ValueError(f"{what} holds plain data, got a {type(node).__name__}")
+        raise ValueError(f"{what} must contain only plain data, got a {type(node).__name__}")
 
 
 def _check_type(name: Any, layer: bool, trusted: bool) -> None:
@@ -441,9 +443,8 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
                 return
             break  # the registry takes the first of this name, too
     raise ValueError(
-        f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
-        "may name; only those are built. Name the module of your own network by --import MODULE, "
-        "or give the config file"
+        f"type {name!r:.100} is not a registered network or layer that a checkpoint may name. If "
+        "it is your own network, give its module with --import MODULE, or give the config file"
     )
 
 
@@ -471,7 +472,7 @@ def checked_parts(node: Any) -> Any:
                 "read as data may name only these"
             )
         if node.get("storage_options"):
-            raise ValueError("storage_options name a store")
+            raise ValueError("storage_options are not accepted, because they name an object store")
         return {key: checked_parts(value) for key, value in node.items() if key != "_scope_"}
     if isinstance(node, list | tuple):
         return type(node)([checked_parts(value) for value in node])
@@ -485,8 +486,8 @@ def checked_parts(node: Any) -> Any:
 def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
     """Limit the networks built inside to the size of the file's weights.
 
-    A layer that is too large is refused when it registers its weights, before they are written:
-    memory that is only reserved costs nothing.
+    A layer that is too large is refused when it registers its weights, before they are written.
+    Memory that is only reserved costs nothing.
 
     Raises:
         ValueError: If a network is larger than the weights, or has too many layers.
@@ -502,8 +503,8 @@ def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
             left["modules"] -= 1
         if min(left.values()) < 0:
             raise ValueError(
-                f"it is larger than the weights in the file ({stored:,} bytes): are depth and "
-                "width in the config right?"
+                f"it is larger than the weights in the file ({stored:,} bytes). Check depth and "
+                "width in the config"
             )
 
     with ExitStack() as stack:

@@ -178,10 +178,10 @@ def check_unused(folder: str | Path) -> None:
     if logs:
         found.append(f"the log of {counted(len(logs), 'start')}, the last {logs[-1].name}")
     if found:
-        advice = "--resume continues it, " if checkpoints else ""
+        advice = "--resume continues it, and " if checkpoints else ""
         raise ValueError(
-            f"{folder} holds an earlier training ({'; '.join(found)}): {advice}--overwrite removes "
-            "it and starts from scratch, or give another folder"
+            f"{folder} contains an earlier training run ({'; '.join(found)}). {advice}--overwrite "
+            "removes it and starts from scratch. You can also give another folder"
         )
 
 

@@ -59,7 +59,7 @@ def probe(options: ProbeOptions) -> ProbeResult:
         ValueError: If a file contains no features or labels, or both contain the same video.
     """
     _check_files([options.test, options.train], [options.json])
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.evaluation.chance import chance_levels
     from sce_video.evaluation.feature_files import load_feature_pair
     from sce_video.evaluation.metrics import base as metric_base
@@ -101,7 +101,7 @@ def probe(options: ProbeOptions) -> ProbeResult:
 
 
 def _checked_apart(pair: FeaturePair) -> Rows:
-    """Return the queries; ValueError, naming the first, if the gallery contains some of them."""
+    """Return the queries, or raise ValueError with the first one that the gallery contains."""
     assert pair.gallery is not None
     trained = set(pair.gallery.paths)
     shared = [path for path in pair.queries.paths if path in trained]
@@ -144,7 +144,7 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
         ValueError: If a file contains no features or labels, or their sizes differ.
     """
     _check_files([options.query, options.bank], [options.json, options.neighbours])
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.evaluation.feature_files import load_feature_pair
     from sce_video.evaluation.functional.neighbours import ROW_BLOCK
     from sce_video.evaluation.metrics.feature_metrics import rank_gallery
@@ -199,8 +199,9 @@ def _save_neighbours(
 ) -> None:
     """Write the rankings to an .npz file.
 
-    ``paths`` (N,) of the queries; ``centred_indices`` and ``plain_indices`` (N, k), gallery rows in
-    descending order of similarity; and in the same order ``*_similarities`` and ``*_hits``.
+    It contains ``paths`` (N,) of the queries, and ``centred_indices`` and ``plain_indices`` (N, k),
+    which are gallery rows in descending order of similarity. ``*_similarities`` and ``*_hits`` have
+    the same order.
     """
     import numpy as np
 
@@ -242,7 +243,7 @@ def fuse_scores(options: FuseScoresOptions) -> FuseScoresResult:
         ValueError: If a file contains no scores, or videos, labels or classes differ.
     """
     _check_files(options.scores, [options.json, options.out])
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.evaluation.metrics.base import compute_metrics
     from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
     from sce_video.evaluation.results import Results
@@ -332,10 +333,12 @@ def transfer(options: TransferOptions) -> TransferResult:
     """
     known = sorted(name for name, *_ in MANY_SHOT)
     if options.set is not None and options.set not in known:
-        raise ValueError(f"no set {options.set!r} in tab:many-shot. Choose of {', '.join(known)}")
+        raise ValueError(
+            f"no set {options.set!r} in tab:many-shot. Choose one of {', '.join(known)}"
+        )
     files = {"train": options.train, "val": options.val, "test": options.test}
     _check_files([*files.values(), options.labels], [options.json])
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.evaluation import transfer as protocols
 
     parts = protocols.load_transfer_parts(files, options.labels)

@@ -1,4 +1,4 @@
-"""Grey pixels in the place of a network, as a floor that every network must exceed."""
+"""Grey pixels instead of a network, as a floor that every network must exceed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GreyPixels(BaseModule):
         self.out_channels = pooled_channels(frame_pool, _SIZE[0] * _SIZE[1])
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, out_channels, 1, 1, 1)."""
+        """Map clips (N, 3, T, H, W) to features (N, out_channels, 1, 1, 1)."""
         check_view(view)
         grey = torch.einsum("ncthw,c->nthw", view, view.new_tensor(_LUMA))
         maps = F.adaptive_avg_pool2d(grey, _SIZE)  # (N, T, 24, 32)
@@ -50,5 +50,5 @@ class GreyPixels(BaseModule):
         return clips.pooled(self.frame_pool)[:, :, None, None, None]
 
     def pool(self, features: Tensor) -> Tensor:
-        """(N, out_channels, 1, 1, 1) to (N, out_channels)."""
+        """Reshape (N, out_channels, 1, 1, 1) to (N, out_channels)."""
         return features.flatten(1)

@@ -1,4 +1,4 @@
-"""A training of one pass, which fits a linear classifier on the features of a frozen network."""
+"""Training in one pass, which fits a linear classifier on the features of a frozen network."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sce_video.utils.run_files import KNOWN_FEATURES
 
 @LOOPS.register_module()
 class LinearFitLoop(ResumableTrainLoop):
-    """Fits the linear head of a recogniser, and changes nothing else in it.
+    """Loop that fits the linear head of a recogniser, and changes nothing else in it.
 
     One pass over the training videos computes the features of all their views, without
     augmentation. Videos whose features are in the run's folder (:func:`write_known`) are not read.

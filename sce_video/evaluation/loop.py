@@ -271,7 +271,7 @@ class MultiViewTestLoop(BaseLoop):
                 raise ValueError(
                     f"{type(metric).__name__} is a metric of {' and '.join(metric.kinds)}, but "
                     f"{type(unwrap_model(self.runner.model)).__name__} is evaluated by "
-                    f"{self.kind}: it has {_WHY[self.kind]}"
+                    f"{self.kind}, because it has {_WHY[self.kind]}"
                 )
         place_metrics(evaluator.metrics, self.runner.model, self.runner.work_dir)
         self.evaluator = evaluator
@@ -325,7 +325,7 @@ class MultiViewTestLoop(BaseLoop):
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
         call_hook = self.runner.call_hook
-        # None on the other ranks, which do not look at them.
+        # None on the other ranks, which do not use them.
         rows: Any
         gallery: Any = None
         call_hook(f"before_{self._stage}")
@@ -368,7 +368,8 @@ class MultiViewTestLoop(BaseLoop):
         return parts[0]
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
-        # A validation does not check this: a training has alarms, and its own end for NaN.
+        # A validation does not check this, because a training run has alarms and ends by itself if
+        # the loss becomes NaN.
         for part in (rows, gallery):
             if part is not None:
                 check_finite(part)
@@ -486,7 +487,7 @@ class MultiViewValLoop(MultiViewTestLoop):
         options: dict[str, Any] = {"max_views": max_views, "precision": precision, "out": None}
         super().__init__(runner, dataloader, evaluator, **options)
         train_loop = getattr(runner, "_train_loop", None)
-        if isinstance(train_loop, BaseLoop):  # Runner.train has built it already
+        if isinstance(train_loop, BaseLoop):  # already built by Runner.train
             names = "the training has", "the validation has"
             trained = classes_of(train_loop.dataloader.dataset)
             check_same_classes(trained, classes_of(self.dataloader.dataset), names)

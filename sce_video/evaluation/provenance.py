@@ -35,11 +35,12 @@ _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 def describe_evaluation(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
     """Describe the provenance of a test: recipe, checkpoint, dataset, views, software.
 
-    ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the
-    pretraining, and ``benchmark_problems`` what is unknown of it. ``resolved_config`` is that of
-    the test; those of the trainings are in ``checkpoint``. ``chosen_on_test``, of a checkpoint that
-    a validation metric selected, says whether that was on the tested data. ``kind`` is
-    "recognition", "representation", "detection" or "features".
+    ``benchmark`` is the benchmark that the recipe names, completed by the pretraining in the
+    checkpoint's recipe, and ``benchmark_problems`` lists what is unknown about it.
+    ``resolved_config`` is the config of the test. The configs of the training runs are in
+    ``checkpoint``. For a checkpoint that a validation metric selected, ``chosen_on_test`` states
+    whether it was selected on the tested data. ``kind`` is "recognition", "representation",
+    "detection" or "features".
     """
     path = runner.cfg.get("load_from")
     checkpoint: dict[str, Any] = {"path": None}
@@ -88,12 +89,14 @@ def stated_benchmark(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a recipe's benchmark, completed by the pretraining in the checkpoint's recipe.
 
-    Its ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are None if not pretrained,
-    "unknown" if the pretraining has no record; the second dict has the reason for each of these.
+    Its ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are None without pretraining,
+    and "unknown" if the pretraining has no record. The second dict contains the reason for each of
+    these.
     """
     file = str(checkpoint.get("path") or checkpoint.get("source") or "the file")
     random = checkpoint.get("path") is None and file.startswith("random")
-    # Features are those of the pretraining itself; a classifier was finetuned from it.
+    # Features come from the pretraining run itself, and a classifier from a finetuning run that
+    # started from it.
     is_origin = benchmark.get("protocol") in ("retrieval", "pretraining", *TRANSFER)
     origin = checkpoint if is_origin else checkpoint.get("pretrained")
     if random or origin == "random":

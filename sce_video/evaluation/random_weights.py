@@ -1,13 +1,13 @@
-"""Has a pretraining helped? The trained network and random weights on clips of the same videos.
+"""Comparison of a trained network with random weights, on clips of the same videos.
 
-The measure is kNN accuracy, each clip classified by the clips of all other videos; without classes
-retrieval: is the nearest of all other clips one of the same video? The effective rank of
-the features (RankMe, arXiv 2210.02885) is reported with it.
+The measure is kNN accuracy, where each clip is classified by the clips of all other videos. Without
+classes, it is the share of clips whose nearest other clip belongs to the same video. The effective
+rank of the features (RankMe, arXiv 2210.02885) is reported with it.
 
 A network is *better* if the 95 % bootstrap interval of the paired difference, over videos, lies
-above 0. It is *no better* if it does not and the difference is below 5 points; without classes
-the effective rank must not be a tenth higher, too, since random weights often find the other clip
-of a scene by its colours. Everything else is undecided.
+above 0. It is *no better* if the interval does not lie above 0 and the difference is below 5
+points. Without classes, the effective rank must also be less than a tenth higher, because random
+weights often find the other clip of a scene by its colours. Everything else is undecided.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sce_video.evaluation.functional.neighbours import knn_scores
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.losses import effective_rank
 
-# Outcomes of a comparison; the module's docstring defines them.
+# Outcomes of a comparison, as defined in the module's docstring.
 BETTER = "better"
 NO_BETTER = "no better"
 UNDECIDED = "undecided"
@@ -37,17 +37,18 @@ OTHERS = {
 }
 #: The measures by their names in a row.
 MEASURES = {"knn": "kNN accuracy", "retrieval": "retrieval of the other clip of a video"}
-#: Fewer points more than this are hardly worth a training.
+#: A gain of fewer points is hardly worth a training run.
 LEAST_GAIN = 0.05
-#: Fewest videos of a comparison: an interval over fewer says little.
+#: Minimum number of videos for a comparison, because an interval over fewer videos says little.
 _MIN_VIDEOS = 16
-#: Score of the other network above which nothing can be better.
+#: If the score of the other network is above this value, nothing can be better.
 _CEILING = 0.95
-#: Ratio of the effective ranks from which, without classes, a network is not called no better.
+#: Without classes, a network whose effective rank is higher by this factor is not called "no
+#: better".
 _HIGHER_RANK = 1.1
 #: Mean number of videos per class from which labels are used.
 _VIDEOS_PER_CLASS = 4
-#: Neighbours that vote for the class of a clip.
+#: Number of neighbours that vote for the class of a clip.
 _K = 20
 
 
@@ -57,13 +58,14 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     Features (N, K, C) of K clips of N videos come from the ``trained`` network and from
     :data:`OTHERS`. Labels (N,) are the classes of the videos, -1 for none.
 
-    A row has ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
-    with ``_random`` and ``_start``; and ``gain_``, ``low_`` and ``high_`` of each: the difference
-    and the ends of its interval.
+    A row contains ``videos``, and ``knn`` or ``retrieval``, and ``rank`` of the trained network.
+    The same keys with ``_random`` and ``_start`` belong to the other networks, and ``gain_``,
+    ``low_`` and ``high_`` to the differences and the ends of their intervals.
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))
-    # Classes of a video or two say nothing: a folder may hold one class for each.
+    # Classes with one or two videos say nothing, because a folder may contain a class for each
+    # video.
     labelled = bool((labels >= 0).all()) and 2 <= classes <= count / _VIDEOS_PER_CLASS
     measure = "knn" if labelled else "retrieval"
     videos = torch.arange(count).repeat_interleave(clips)
@@ -72,11 +74,11 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     for name, matrix in features.items():
         flat, suffix = matrix.reshape(count * clips, -1).float(), f"_{name}" * (name != "trained")
         row[f"rank{suffix}"] = float(effective_rank(flat))
-        if labelled:  # do the clips of other videos vote for a clip's class?
+        if labelled:  # whether the clips of other videos vote for a clip's class
             classes_of = labels.repeat_interleave(clips)
             scores = knn_scores(flat, flat, classes_of, k=_K, groups=(videos, videos))
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
-        elif clips > 1:  # is the nearest other clip one of the same video?
+        elif clips > 1:  # whether the nearest other clip belongs to the same video
             hits[name] = clip_hits(flat, videos).double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
@@ -113,7 +115,7 @@ def is_comparison(row: Mapping[str, Any]) -> bool:
 
 
 def measure_of(row: Mapping[str, Any]) -> str | None:
-    """Name of the measure of a row; None if each video has one clip and no class."""
+    """Return the name of a row's measure, or None if each video has one clip and no class."""
     return next((name for name in MEASURES if name in row), None)
 
 
@@ -125,7 +127,7 @@ def sentences(row: Mapping[str, Any]) -> Iterator[str]:
             continue
         ranks = f"effective rank {row['rank']:.1f} against {row[f'rank_{other}']:.1f}"
         if measure is None:
-            yield f"{row['videos']} videos beside {words}: {ranks}"
+            yield f"{row['videos']} videos compared with {words}: {ranks}"
             continue
         decided = f"{found.get(decision(row, other), 'not decided against')} {words}"
         ends = ""

@@ -241,7 +241,7 @@ class Grouping:
         named = given if isinstance(given, dict) else {"pattern": given}
         if unknown := sorted(named.keys() - {"pattern", "file", "folds"}):
             known = "pattern or file, and folds"
-            raise ValueError(f"group_pattern has {known}, got {', '.join(unknown)} too")
+            raise ValueError(f"group_pattern accepts {known}, but also got {', '.join(unknown)}")
         grouping = cls(**named)
         return None if grouping.pattern is None and grouping.file is None else grouping
 
@@ -314,10 +314,10 @@ def collect_rows(
             failure was reported, for example because the sampler or loader drops the last ones.
     """
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
-        raise ValueError("the data set to evaluate is empty")
+        raise ValueError("the dataset to evaluate is empty")
     own, ranks = PartialRows(), get_world_size()
     # If one rank fails, all must fail, because the others would wait for its rows.
-    with all_or_none("evaluating the data set"), evaluating(model) as inner:
+    with all_or_none("evaluating the dataset"), evaluating(model) as inner:
         for batch in batches_without_crashes(dataloader):
             part = rows_of_batch(inner, batch, function)
             own.add(part)
@@ -370,7 +370,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     if lost > 0 or not indices:
         raise RuntimeError(
             f"{len(indices)} of {len(dataset)} videos were evaluated and {len(failures)} reported "
-            "as unreadable: the rest is missing. Is drop_last set, or does the sampler skip some?"
+            "as unreadable, so the rest is missing. Check drop_last and the sampler"
         )
     order = torch.tensor([first[i] for i in indices], dtype=torch.long)
     counts, slots = None, order

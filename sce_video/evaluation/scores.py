@@ -20,9 +20,9 @@ _SUM_TOLERANCE = 1e-2
 def save_scores(path: str | Path, scores: Rows, provenance: dict | None = None) -> None:
     """Write ``scores, one_view_scores, labels, indices, paths, protocol`` to a .npz file.
 
-    Scores (N, C) are stored as float32; ``protocol`` is the provenance with the failures, as JSON
-    text. The file is written atomically and read without pickle. Raises ValueError: the name does
-    not end in .npz.
+    Scores (N, C) are stored as float32, and ``protocol`` is the provenance with the failures, as
+    JSON text. The file is written atomically and read without pickle. ValueError is raised if the
+    name does not end in .npz.
     """
     others = {}
     if scores.central is not None:
@@ -56,10 +56,10 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
 def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
     """Average the class probabilities of several networks, or several inputs, by weights.
 
-    The videos are matched by path; the result is in the order of the first set. One-view scores are
-    fused if all sets have them. The weights, by default equal ones, are divided by their sum.
-    Raises ValueError: fewer than two sets, invalid weights, a video that one set lacks or has
-    twice, labels or numbers of classes that differ, scores that are not probabilities.
+    The videos are matched by path, and the result is in the order of the first set. One-view scores
+    are fused if all sets have them. The weights, by default equal ones, are divided by their sum.
+    ValueError is raised for fewer than two sets, invalid weights, a video that one set lacks or
+    contains twice, labels or numbers of classes that differ, or scores that are not probabilities.
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs at least two sets of scores, got {len(sets)}")
@@ -81,7 +81,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
     kept = [scores.central for scores in aligned if scores.central is not None]
 
     def mean(matrices: list[Tensor]) -> Tensor:
-        # In float64, so that the order of the sets changes nothing that is shown.
+        # Compute in float64, so that the order of the sets does not change the values shown.
         weighted = (w * m.double() for w, m in zip(shares, matrices, strict=True))
         return sum(weighted, torch.zeros((), dtype=torch.float64)).float()
 
@@ -119,8 +119,8 @@ def _order(first: Rows, other: Rows) -> Tensor:
     if differ:
         row = differ[0]
         raise ValueError(
-            f"{len(differ)} labels differ, the first is that of {first.paths[row]}: "
-            f"{int(first.labels[row])} in {first.name}, "
-            f"{int(other.labels[order[row]])} in {other.name}"
+            f"{len(differ)} labels differ, the first for {first.paths[row]}: "
+            f"{int(first.labels[row])} in {first.name}, {int(other.labels[order[row]])} in "
+            f"{other.name}"
         )
     return order

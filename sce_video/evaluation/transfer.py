@@ -1,8 +1,8 @@
 """Transfer protocols on feature files: linear classifiers of scikit-learn on frozen features.
 
-Many-shot: logistic regression whose C is chosen on a validation split (linusericsson/ssl-transfer,
-``linear.py``; tab:many-shot). Low-shot: an SVM per class of VOC2007 (salesforce/PCL,
-``eval_svm_voc.py``; tab:low-shot-voc).
+The many-shot protocol is logistic regression whose C is chosen on a validation split
+(linusericsson/ssl-transfer, ``linear.py``; tab:many-shot). The low-shot protocol is an SVM per
+class of VOC2007 (salesforce/PCL, ``eval_svm_voc.py``; tab:low-shot-voc).
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ MANY_SHOT_SETS = {
     name: ManyShotSet(metric, name in _OFFICIAL_VALIDATION, float(value))
     for name, metric, value in MANY_SHOT
 }
-#: tab:low-shot-voc, SCE: mAP in percent by images per class, None is all of trainval; with the
-#: second decimal of the README of juliendenize/SCE, the table has one.
+#: tab:low-shot-voc, SCE: mAP in percent by images per class, where None means all of trainval. The
+#: second decimal is from the README of juliendenize/SCE, because the table has only one.
 LOW_SHOT_PUBLISHED: dict[int | None, float] = {16: 79.47, 32: 83.05, 64: 85.47, None: 88.24}
-#: Values of C tried, strongest fit first: 1/w for 45 weights w from 1e-6 to 1e5.
+#: Values of C to try, starting with the strongest fit: 1/w for 45 weights w from 1e-6 to 1e5.
 C_GRID = tuple((1.0 / np.logspace(-6, 5, 45)).tolist())
-#: top-1 accuracy; mean over classes of the accuracy; mean over classes of 11-point AP.
+#: Top-1 accuracy, mean over classes of the accuracy, and mean over classes of 11-point AP.
 METRICS = ("top1", "mean_class", "map11")
 
 
 class TransferParts(NamedTuple):
-    """Features of the parts of a set, "train", "test" and, if given, "val".
+    """Features of the splits of a dataset: "train", "test" and, if given, "val".
 
-    Labels of a part are (N,) class numbers, or (N, C) 1, -1, 0 from tables; ``provenance`` is that
-    of the test features, and of each file under ``files``; ``notes`` are warnings for the user.
+    Labels of a split are (N,) class numbers, or (N, C) 1, -1, 0 from tables. ``provenance``
+    describes the test features, and each file under ``files``. ``notes`` are warnings for the user.
     """
 
     rows: dict[str, Rows]
@@ -136,7 +136,7 @@ def on_dataset(results: Results, dataset: str | None) -> Results:
     """Return the results with the name of the dataset, in their benchmark, too.
 
     The recipe of the features names what the network was pretrained on, as far as the checkpoint
-    confirms it; the dataset is known here only.
+    confirms it. The dataset is known only here.
 
     Args:
         results: The results.
@@ -157,13 +157,13 @@ def _sklearn(module: str) -> Any:
         return importlib.import_module(f"sklearn.{module}")
     except ImportError as error:
         raise MissingPackageError(
-            "the transfer protocols are those of scikit-learn, which cannot be imported "
-            f"({error}): pip install -c requirements/constraints.txt -e '.[transfer]'"
+            f"the transfer protocols use scikit-learn, which cannot be imported ({error}). Run "
+            "pip install -c requirements/constraints.txt -e '.[transfer]'"
         ) from error
 
 
 def _convergence_warnings_ignored() -> warnings.catch_warnings:
-    """Context in which the protocol's number of iterations need not be enough to converge."""
+    """Ignore convergence warnings, because the protocol fixes the number of iterations."""
     category = _sklearn("exceptions").ConvergenceWarning
     return warnings.catch_warnings(action="ignore", category=category)
 
@@ -185,9 +185,9 @@ def _check_matrix(features: np.ndarray, labels: np.ndarray, name: str) -> None:
 def eleven_point_ap(recall: np.ndarray, best: np.ndarray) -> float:
     """Average the highest precision at a recall of r or more over r = 0, 0.1, ..., 1.
 
-    The definition of VOC2007 (Everingham et al. 2010, section 4.2), on scikit-learn's
-    ``precision_recall_curve`` as in ssl-transfer: it begins at recall 0 with precision 1, so the
-    term at r = 0 is always 1.
+    This is the definition of VOC2007 (Everingham et al. 2010, section 4.2), on scikit-learn's
+    ``precision_recall_curve`` as in ssl-transfer. The curve begins at recall 0 with precision 1, so
+    the term at r = 0 is always 1.
     """
     terms = best[np.searchsorted(recall, np.linspace(0, 1, 11), side="left")]
     terms[0] = 1.0
@@ -197,7 +197,7 @@ def eleven_point_ap(recall: np.ndarray, best: np.ndarray) -> float:
 def all_points_ap(recall: np.ndarray, best: np.ndarray) -> float:
     """Return the area under the highest precision at a recall of r or more, over all r.
 
-    The definition of VOC since 2010, and of PCL.
+    This is the definition that VOC has used since 2010, and that PCL uses.
     """
     return float(np.sum(np.diff(recall, prepend=0.0) * best))
 
@@ -207,15 +207,16 @@ def mean_average_precision(
 ) -> float:
     """Average over classes the average precision of scores (N, C) and positives (N, C) bool.
 
-    The definition is of recall and the highest precision at that recall or more, one entry for each
-    different score: images of equal score enter together, so the result does not depend on their
-    order. Raises ValueError for a class that no image shows.
+    The definition uses each recall and the highest precision at this recall or more, with one entry
+    for each different score. Images of equal score enter together, so the result does not depend on
+    their order. ValueError is raised for a class that no image shows.
     """
     values = []
     for column, (own, shown) in enumerate(zip(scores.T, positives.T, strict=True)):
         if not shown.any():
-            none = f"none of the {len(own)} images shows the class, so its precision is undefined"
-            raise ValueError(f"class {column}: {none}")
+            raise ValueError(
+                f"none of the {len(own)} images shows class {column}, so its precision is undefined"
+            )
         order = np.argsort(-own, kind="stable")
         found = np.cumsum(shown[order])
         last = np.flatnonzero(np.append(np.diff(own[order]) != 0, True))  # last image of each score
@@ -229,9 +230,10 @@ def mean_average_precision(
 
 
 class Labelled(NamedTuple):
-    """Features (N, D) of a part of a dataset, neither l2-normalised nor standardised, and labels.
+    """Features (N, D) of a split of a dataset, neither l2-normalised nor standardised, and labels.
 
-    Labels are (N,) class numbers; for "map11" (N, C) bool, the classes that an image shows.
+    Labels are (N,) class numbers. For "map11", they are (N, C) bool, the classes that an image
+    shows.
     """
 
     features: np.ndarray
@@ -243,8 +245,8 @@ def evaluate_many_shot(
 ) -> Results:
     """Compute the results of many-shot linear transfer, by a metric of METRICS.
 
-    Without an official validation split, "val", a fifth of "train" is held out. Raises ValueError:
-    a validation part that is missing or not official, or see :func:`many_shot`.
+    Without an official validation split, "val", a fifth of "train" is held out. ValueError is
+    raised if a validation split is missing or not official, and by :func:`many_shot`.
     """
     if official_val and "val" not in parts.rows:
         raise ValueError("the dataset has an official validation split. Give its features as --val")
@@ -263,7 +265,7 @@ def evaluate_many_shot(
         features = parts.rows[name].values.numpy()
         data[name] = Labelled(features, labels == 1 if tables else labels)
     if not official_val:
-        # Drawn from the rows as they are in the file, as in ssl-transfer.
+        # Draw from the rows in the order of the file, as in ssl-transfer.
         train, held = data["train"], random_holdout(len(data["train"].labels))
         data["val"] = Labelled(train.features[held], train.labels[held])
         data["train"] = Labelled(train.features[~held], train.labels[~held])
@@ -283,8 +285,8 @@ def evaluate_many_shot(
 def random_holdout(count: int) -> np.ndarray:
     """Select a fifth of the rows, (count,) bool, to validate a set without an official split.
 
-    The first of the row numbers after ``numpy.random.seed(0)`` and ``numpy.random.shuffle``, as in
-    ssl-transfer. Raises ValueError: none would be held out, or all.
+    They are the first row numbers after ``numpy.random.seed(0)`` and ``numpy.random.shuffle``, as
+    in ssl-transfer. ValueError is raised if no row or all rows would be held out.
     """
     indices = list(range(count))
     np.random.RandomState(0).shuffle(indices)  # the global generator is not touched
@@ -305,13 +307,13 @@ def many_shot(
     """Fit on train for every C, choose on val, fit on both, score on test.
 
     Every fit, in the order of the grid, starts from the solution of the one before and takes at
-    most ``max_iter`` iterations of L-BFGS; on large sets that is not to convergence. Of equal
-    validation scores the first C counts; with one C there is no choice. The bias is not penalised.
+    most ``max_iter`` iterations of L-BFGS, which do not converge on large sets. Of equal validation
+    scores, the first C is used, and a single C is not chosen. The bias is not penalised.
 
     Returns:
         The metric on test (0 to 1), the chosen C, and the metric on val by C tried.
 
-    Raises ValueError: an unknown metric, an empty grid, parts that do not fit together.
+    ValueError is raised for an unknown metric, an empty grid, or splits that do not fit together.
     """
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
@@ -334,18 +336,18 @@ def many_shot(
         for c in grid if len(grid) > 1 else ():
             validation[c] = _fit_and_score(model, c, train, val, metric)
         best = max(validation, key=lambda c: validation[c]) if validation else grid[0]
-        # The chosen C is fitted again on all but the test.
+        # The fit with the chosen C is repeated on everything except the test set.
         both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
         if not np.array_equal(np.unique(train.labels), np.unique(both.labels)):
-            model = classifier()  # a start of another shape is refused
+            model = classifier()  # a starting point of another shape is refused
         return _fit_and_score(model, best, both, test, metric), best, validation
 
 
 def _fit_and_score(model: Any, c: float, fit: Labelled, part: Labelled, metric: str) -> float:
-    """Fit with ``multi_class="multinomial"``, whatever the version; return a part's metric.
+    """Fit with ``multi_class="multinomial"`` in any version, and return a split's metric.
 
-    Of two classes ssl-transfer's multinomial model penalises a weight vector for each, which are
-    w/2 and -w/2: the binary model, which newer versions of scikit-learn fit, with 2 C.
+    For two classes, ssl-transfer's multinomial model penalises one weight vector for each, w/2 and
+    -w/2. This equals the binary model with 2 C, which newer versions of scikit-learn fit.
     """
 
     def fitted(labels: np.ndarray) -> Any:
@@ -372,8 +374,8 @@ def evaluate_low_shot(
 ) -> Results:
     """Compute the results of low-shot SVMs on the union of train and val.
 
-    ``shots`` are images per class, None is all of train and val. Raises ValueError: no validation
-    part, or a class without images.
+    ``shots`` are images per class, and None means all of train and val. ValueError is raised
+    without a validation split, or for a class without images.
     """
     if "val" not in parts.rows:
         raise ValueError("the SVMs are trained on train and val. Give --val as well")
@@ -406,7 +408,7 @@ def low_shot_svm(
     ``random.Random(seed)``, so a draw of K images is part of the draw of 2 K.
 
     Features (N, D) of train and val, in the order of the image names, and of test (M, D) are
-    divided by their l2 norm plus 1e-5; positives are (N, C) and (M, C) bool, and "difficult" images
+    divided by their l2 norm plus 1e-5. Positives are (N, C) and (M, C) bool, and "difficult" images
     count as negatives.
     """
     _check_matrix(test, test_positives, "test")
@@ -432,12 +434,12 @@ def low_shot_svm(
 def svm_scores(train: np.ndarray, positives: np.ndarray, features: np.ndarray) -> np.ndarray:
     """Compute (M, C) distances of features (M, D) to the hyperplane of one SVM per class.
 
-    They are fitted to features (N, D) and positives (N, C) bool; all other images of a class are
-    its negatives, of half its weight. Raises ValueError: shapes that do not match, or a class
+    They are fitted to features (N, D) and positives (N, C) bool. All other images are the negatives
+    of a class, with half the weight. ValueError is raised for shapes that do not match, or a class
     without positives or negatives.
     """
     _check_matrix(train, positives, "train")
-    # The arguments of PCL.
+    # The arguments that PCL uses.
     loss = {"penalty": "l2", "loss": "squared_hinge", "dual": True, "intercept_scaling": 1.0}
     solver = {"tol": 1e-4, "max_iter": 2000, "random_state": 0, "class_weight": {1: 2, -1: 1}}
     scores = []

@@ -71,7 +71,7 @@ def receive(file: BinaryIO, most: int) -> bytes:
         raise EOFError
     (length,) = struct.unpack("<q", head)
     if not 0 <= length <= most:
-        raise ValueError(f"a message of {length} bytes, at most {most}")
+        raise ValueError(f"a message of {length} bytes is longer than {most}")
     content = file.read(length)
     if len(content) < length:
         raise EOFError
@@ -110,7 +110,7 @@ class Database:
         query = "SELECT text, video_of_row FROM facts LIMIT 1"
         text, video_of_row = self._base.execute(query).fetchone() or ("", None)
         if not isinstance(text, str) or not isinstance(video_of_row, bytes):
-            raise ValueError("its facts have other types")
+            raise ValueError("its entries have the wrong types")
         return made.encode(), text.encode(), video_of_row
 
     def passing(self, count: int, where: str) -> Iterator[bytes]:

@@ -55,7 +55,7 @@ _TABLE = column_process.TABLE
 _KEY = column_process.KEY
 _MOST_COLUMNS = 200  # largest number of columns in a file, which may be untrusted
 _MOST_TEXT = 10_000  # largest number of characters in a cell of such a file
-_DAMAGED = f"{DATABASE} beside the index is damaged: remove it"
+_DAMAGED = f"{DATABASE} next to the index is damaged. Remove it"
 #: Columns in a table of videos that do not describe the videos themselves
 _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
@@ -82,7 +82,7 @@ class VideoColumn:
         if not (
             texts and isinstance(number, bool) and all(isinstance(v, str) for v in (name, *values))
         ):
-            raise ValueError("a column is described otherwise")
+            raise ValueError("the description of a column has the wrong types")
         return cls(name, number, tuple(values))
 
 
@@ -194,7 +194,7 @@ class _Database:
         request = f"{count}\n{where}".encode()
         if self._process is None and self._start() != self.facts:
             self.close()
-            raise ValueError("the database was replaced meanwhile: open the index again")
+            raise ValueError("the database has been replaced in the meantime. Open the index again")
         with self._conversation() as (asked, answers):
             column_process.send(asked, request)
             longest = column_process.LONGEST_CELL + 1
@@ -260,7 +260,7 @@ def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | 
     if file.is_file():
         return file
     if given is not None:
-        raise FileNotFoundError(f"no file of columns at {file}")
+        raise FileNotFoundError(f"there is no file of columns at {file}")
     return None
 
 
@@ -466,8 +466,8 @@ class _Lines:
         path = next((lowered.index(name) for name in PATH_COLUMNS if name in lowered), None)
         if path is None:
             raise ValueError(
-                f"{source}, line {number}: there is no column path in {','.join(header)!r:.200}: "
-                "the first line names the columns"
+                f"{source}, line {number}: there is no column path in {','.join(header)!r:.200}. "
+                "The first line must name the columns"
             )
         lowered[path] = "path"
         twice = [name for name in lowered if not name or name == _KEY or lowered.count(name) > 1]
@@ -510,7 +510,8 @@ class _Lines:
                 raise ValueError(f"{source}, line {number}: {what}")
             if (longest := max(map(len, row))) > _MOST_TEXT:
                 raise ValueError(
-                    f"{source}, line {number}: a cell of {longest} characters, at most {_MOST_TEXT}"
+                    f"{source}, line {number}: a cell has {longest} characters, more than "
+                    f"{_MOST_TEXT}"
                 )
             path = row.pop(self._path)
             path = os.path.relpath(path, self._root) if os.path.isabs(path) else path
@@ -521,8 +522,8 @@ class _Lines:
                 continue
             if line_of[key]:
                 raise ValueError(
-                    f"{source}, line {number}: {path} has a line already, line {line_of[key]}: "
-                    "remove one of them"
+                    f"{source}, line {number}: {path} is already listed in line {line_of[key]}. "
+                    "Remove one of the lines"
                 )
             line_of[key] = number
             for place, cell in enumerate(row):
@@ -532,8 +533,8 @@ class _Lines:
         self.missing = int((line_of == 0).sum())
         if key_of and self.missing == len(key_of):
             raise ValueError(
-                f"{source}, line {first[1]}: none of its {count} paths is in the index, the first "
-                f"is {first[0]}; the index has {min(key_of)}"
+                f"{source}, line {first[1]}: none of its {count} paths is in the index, for "
+                f"example {first[0]}. The index contains {min(key_of)}"
             )
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
     from sce_video.inference.network_input import ViewOptions
 
-#: By path in the index, start and end in seconds of the moments with which no result may share
-#: frames.
+#: For each path in the index, start and end in seconds of the moments with which no result may
+#: share frames.
 Moments = Mapping[str, Sequence[tuple[float, float]]]
 
 
@@ -56,7 +56,8 @@ def _span(start: float | None, end: float | None) -> tuple[float, float]:
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
     """Return the rows that are the query itself.
 
-    They are the rows of its file; of windows and segments, those that share frames with the moment.
+    They are the rows of its file. Among windows and segments, they are the ones that share frames
+    with the moment.
     """
     if index.listed_in is not None:
         real, (begin, stop) = cache(os.path.realpath), _span(query.start, query.end)
@@ -127,7 +128,7 @@ def embed_query(model: VideoModel, query: Query, views: ViewOptions) -> np.ndarr
 
     if is_image(query.video):
         if query.start is not None:
-            raise ValueError(f"{query.video} is an image: it has no moments")
+            raise ValueError(f"{query.video} is an image, so it has no moments")
         return embed_videos(model, read_image(query.video, DecodeLimits())[None], views)[0]
     if query.start is not None and query.end is not None:
         return embed_span(model, query.video, query.start, query.end, views)

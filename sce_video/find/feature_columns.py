@@ -61,7 +61,9 @@ def write_feature_column(
         TableError: If the table cannot be read or written, or is not a table of videos.
     """
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"name a column by letters, digits and _, got {name!r:.80}")
+        raise ValueError(
+            f"the name of a column may contain only letters, digits and _, got {name!r:.80}"
+        )
     column, unfinished = PREFIX + name, f"{PREFIX}{name}__new"
     opened = read_table(table)
     check_format(table, opened.metadata)
@@ -79,8 +81,8 @@ def write_feature_column(
             made = old.header
             if (made.sha256, made.settings) != (header.sha256, header.settings):
                 raise ValueError(
-                    f"the column {column} of {table} has features of another checkpoint "
-                    f"({made.checkpoint}, sha256 {made.sha256[:12]}) or of other settings: choose "
+                    f"the column {column} of {table} contains features of another checkpoint "
+                    f"({made.checkpoint}, sha256 {made.sha256[:12]}) or other settings. Choose "
                     "another name"
                 )
         new = unfinished if exists else column
@@ -178,8 +180,8 @@ def _rows_of_features(
     bad = np.flatnonzero(np.concatenate([~np.isfinite(x).all(axis=1) for x in blocks]))
     if len(bad):
         raise ValueError(
-            f"{len(bad)} features hold NaN or infinity, the first is that of {paths[bad[0]]}: the "
-            "network that made them has diverged"
+            f"{len(bad)} features contain NaN or infinity, the first for {paths[bad[0]]}. The "
+            "network that computed them has diverged"
         )
     given = {table_path(path): number for number, path in enumerate(paths)}
     if len(given) < len(paths):
@@ -188,7 +190,7 @@ def _rows_of_features(
     unknown = sorted(given.keys() - known, key=given.__getitem__)
     if unknown:
         raise ValueError(
-            f"{len(unknown)} of {len(paths)} paths are no rows of {table}, the first is "
+            f"{len(unknown)} of {len(paths)} paths are not rows of {table}, the first is "
             f"{unknown[0]}"
         )
     return np.array([given.get(path, -1) for path in known])

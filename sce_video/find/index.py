@@ -55,7 +55,8 @@ from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 
-#: Called with the numbers of finished videos and of videos to embed, and a failure's reason.
+#: Called with the number of finished videos, the number of videos to embed, and the reason for a
+#: failure.
 OnVideo = Callable[[int, int, str], None]
 #: Columns of a table of videos that show whether a row has changed
 _STATE = ("path", "size", "source_mtime_ns")
@@ -246,7 +247,7 @@ def _read_known(
             stored = IndexHeader.from_dict({**settings, "checkpoint": checkpoint})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{unfinished.path} is not an unfinished run of an index: remove it"
+                f"{unfinished.path} is not an unfinished run of an index. Remove it"
             ) from error
         check_same(stored)
     whole = not begun and store.file.exists() and (folder / DESCRIPTION).is_file()
@@ -365,7 +366,7 @@ def build_index(
     folder, root = Path(folder), real_path(root.root if isinstance(root, LabelledVideos) else root)
     if listed is not None and (windows is not None or is_table(root)):
         divided = "windows divide whole videos" if windows else f"{root} is a table"
-        raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
+        raise ValueError(f"{listed.source} lists files or segments of files, but {divided}")
     states = _video_states(root, None if listed is None else listed.paths(), extensions, dataset)
     header = _header(model, root, options, windows, listed, dataset)
     job = EmbedJob(

@@ -88,8 +88,8 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
     path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an untrusted index must not cause requests
         raise ValueError(
-            f"the index {index.folder} names a checkpoint in a store, which is not opened unasked: "
-            f"give it, if you trust it: --checkpoint {path}"
+            f"the index {index.folder} names a checkpoint in an object store, which is opened "
+            f"only on request. If you trust it, give --checkpoint {path}"
         )
     if not exists(path):
         advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
@@ -100,7 +100,7 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
     if digest != sha256:
         raise ValueError(
             f"{path} (sha256 {digest[:12]}) is not the checkpoint that the index {index.folder} "
-            f"was built with ({sha256[:12]}, {stored}): give that file (--checkpoint), or build "
-            "the index from scratch"
+            f"was built with ({sha256[:12]}, {stored}). Give the original file with --checkpoint, "
+            "or build the index from scratch"
         )
     return path

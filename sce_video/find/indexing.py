@@ -56,13 +56,13 @@ def index(options: IndexOptions) -> IndexResult:
 
     Raises:
         FileNotFoundError: If a named file or folder is missing.
-        ValueError: If the source cannot be meant, an option does not fit to the index, or no video
-            can be read.
+        ValueError: If the source is of the wrong kind, an option does not fit the index, or no
+            video can be read.
     """
     if options.check_only:
         return _check_index(options.out)
     source = _checked_source(options)
-    # Imported here because wrong names are answered before torch is imported.
+    # Imported here, so that wrong names are reported before torch loads.
     from sce_video.find.index import build_index
     from sce_video.find.reading import find_store, read_index
 
@@ -124,7 +124,7 @@ def _check_index(out: str) -> IndexResult:
 
     store = find_store(Path(out))
     if store is None:
-        raise ValueError(f"there is no index in {out}: give the folder of one with --out")
+        raise ValueError(f"there is no index in {out}. Give the folder of an index with --out")
     return IndexResult(out, None, checked=store.file, damaged=store.check())
 
 
@@ -133,7 +133,7 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
 
     Raises:
         FileNotFoundError: If a table or a checkpoint is missing.
-        ValueError: If the source cannot be meant, or there is no network.
+        ValueError: If the source is of the wrong kind, or there is no network.
     """
     check_out(options.out)
     videos, data_root = options.videos, options.data_root
@@ -141,22 +141,24 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
         check_videos(videos, dataset=options.dataset)
     is_list = os.path.isfile(videos) and not videos.lower().endswith(VIDEO_EXTENSIONS)
     if is_list and options.windows is not None:
-        raise ValueError(f"--windows divides whole videos, and {videos} lists segments")
+        raise ValueError(f"--windows divides whole videos, but {videos} lists segments")
     if not is_list and data_root is not None and (os.path.isdir(videos) or is_table(videos)):
         raise ValueError(
-            f"--data-root belongs to a list or a CSV file, and {videos} is neither. Remove it"
+            f"--data-root belongs to a list or a CSV file, but {videos} is neither. Remove it"
         )
     if not is_list and (data_root is not None or videos.lower().endswith(_LISTS)):
         raise ValueError(
-            f"there is no list or CSV file {videos!r}: if it was moved, give its new path, and "
-            "with --data-root the folder of its videos"
+            f"there is no list or CSV file {videos!r}. If it was moved, give its new path, and "
+            "the folder of its videos with --data-root"
         )
     if not is_list and options.dataset is None:
         check_videos(videos, listed_extensions(options.all_files))
     if options.checkpoint is not None:
         check_run(options.checkpoint)
     elif options.rebuild or not any(Path(options.out).glob("features*")):
-        raise ValueError(f"give --checkpoint: there is no index in {options.out} that names one")
+        raise ValueError(
+            f"give --checkpoint, because there is no index in {options.out} that names one"
+        )
     if not is_list:
         return videos
     listed = read_labelled(videos, data_root, fewest=1)
@@ -187,12 +189,14 @@ def _network(options: IndexOptions, stored: VideoIndex | None) -> VideoModel:
     if options.checkpoint is not None:
         return load_model(options.checkpoint, options.config, options.device)
     if stored is None:
-        raise ValueError(f"give --checkpoint: there is no index in {options.out} that names one")
+        raise ValueError(
+            f"give --checkpoint, because there is no index in {options.out} that names one"
+        )
     return model_of_index(stored, IndexNetwork(config=options.config, device=options.device))
 
 
 def _views(options: IndexOptions, stored: VideoIndex | None) -> ViewOptions:
-    """Return the views of the options, or those of an existing index."""
+    """Return the views that the options request, or the views of an existing index."""
     from sce_video.inference.network_input import ViewOptions
 
     views = ViewOptions() if stored is None else stored.options

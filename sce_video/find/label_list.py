@@ -46,7 +46,7 @@ class WatchedFiles:
         if self._read_stamps() != self._stamps:
             raise ValueError(
                 f"{self._files[0]} was changed by another program since this page was opened: "
-                f"start the page again to read it; the last {self._what} was not written"
+                f"start the page again to read it. The last {self._what} was not written"
             )
         try:
             yield
@@ -127,8 +127,8 @@ class LabelList:
         refused = [] if name is None else [path for path in paths if list_line(path, 0) is None]
         if refused and len(refused) == len(paths):
             raise ValueError(
-                f"a list cannot hold the name {refused[0]!r:.200} (a line break, a blank at an "
-                "end, or no text): rename the file and update the index"
+                f"a list cannot contain the name {refused[0]!r:.200} (a line break, a space at an "
+                "end, or no text). Rename the file and update the index"
             )
         before, label = len(self.classes), None
         if name is not None:
@@ -180,7 +180,9 @@ class LabelList:
         tested = np.zeros(len(labels), dtype=np.int64)
         tested[order] = np.arange(len(labels)) - firsts < np.repeat(counts, sizes)
         if not tested.any():
-            raise ValueError("label at least two videos of a class: one to train, one to test")
+            raise ValueError(
+                "label at least two videos of a class, one for training and one for testing"
+            )
         names = [self.file.with_name(f"{self.file.stem}_{part}.txt") for part in ("train", "test")]
         lines = self._lines()
         for name, chosen in zip(names, (tested == 0, tested == 1), strict=True):
@@ -249,7 +251,7 @@ def class_name(text: str) -> str:
     name = " ".join(text.split())
     if not name or len(name) > _MAX_NAME or not name.isprintable():
         raise ValueError(
-            f"a label is a name of 1 to {_MAX_NAME} printable characters, got {text[:60]!r}"
+            f"a label must be a name of 1 to {_MAX_NAME} printable characters, got {text[:60]!r}"
         )
     return name
 
@@ -296,11 +298,13 @@ class SegmentList:
             WriteError: If the file cannot be written. Nothing is changed in this case.
         """
         if not (math.isfinite(start) and math.isfinite(end)) or start < 0:
-            raise ValueError(f"a segment has a start and an end in seconds, got {start} and {end}")
+            raise ValueError(
+                f"a segment needs a start and an end in seconds, got {start} and {end}"
+            )
         segment = Segment(path, round(start, _DIGITS), round(end, _DIGITS), class_name(label))
         check_span("the segment", segment.start, segment.end)
         if path != path.strip() or len(path.splitlines()) != 1:
-            raise ValueError(f"no list can hold the name {path!r:.200}: rename the file")
+            raise ValueError(f"no list can contain the name {path!r:.200}: rename the file")
         if segment not in self.segments:
             self._change([*self.segments, segment])
         return segment
@@ -308,7 +312,7 @@ class SegmentList:
     def remove(self, segment: Segment) -> None:
         """Remove a segment. Raises ValueError if it does not exist, and the errors of `add`."""
         if segment not in self.segments:
-            raise ValueError("there is no such segment any more")
+            raise ValueError("this segment no longer exists")
         self._change([s for s in self.segments if s != segment])
 
     def undo(self) -> None:

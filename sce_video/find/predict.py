@@ -85,8 +85,8 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
 
     Raises:
         FileNotFoundError: If a named file is missing.
-        ValueError: If the checkpoint contains no classifier, or an option does not fit to it.
-        KeyboardInterrupt: After an interrupt; the files contain the videos so far.
+        ValueError: If the checkpoint contains no classifier, or an option does not fit it.
+            KeyboardInterrupt: After an interrupt. The files contain the results so far.
     """
     check_run(options.checkpoint)
     names = class_names_of(options.classes)
@@ -97,7 +97,7 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
         else:
             check_exists(path, "video or folder")
     windows, labelled = _windows(options), _labelled(options)
-    # Before the network is loaded: a missing file is named immediately.
+    # Check this before loading the network, so that a missing file is reported immediately.
     paths = _listed(options.videos, extensions)
     classifier, views = _loaded(options, names)
     call = on_found or (lambda found: None)
@@ -107,7 +107,7 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
 
 
 def _listed(given: Sequence[str], extensions: Sequence[str]) -> list[str]:
-    """Return the given videos, and the ones of folders and tables, in the given order.
+    """Return the given videos, and the videos in folders and tables, in the given order.
 
     Args:
         given: Files, folders, tables, rows of tables or URLs.
@@ -156,8 +156,9 @@ def _loaded(
         views = replace(views, num_clips=clips, num_crops=crops)
     if not classifier.named:
         print(
-            f"sce-video predict: {classifier.checkpoint} contains no class names (its training "
-            "read lists, not folders): classes are numbers, --classes FILE names them",
+            f"sce-video predict: {classifier.checkpoint} contains no class names, because it was "
+            "trained on lists. Classes are printed as numbers. Give their names with --classes "
+            "FILE",
             file=sys.stderr,
         )
     return classifier, views
@@ -203,7 +204,7 @@ def _classify(
                     write([path, *cells, *[""] * (2 * (top - len(found))), reason])
                     count(len(paths), not found)
                 on_found(result.predictions[-1])
-        except KeyboardInterrupt:  # inside: the file is kept
+        except KeyboardInterrupt:  # inside the block, so that the file is kept
             interrupted = True
     if interrupted:
         kept = f"; {options.csv} has the videos so far" if options.csv else ""
@@ -237,7 +238,7 @@ def _labelled(options: PredictOptions) -> list[Segment]:
         found.append(replace(segment, path=os.path.realpath(file)))
     check_segment_files(rows)
     if not found:
-        raise ValueError(f"{source} has a header and no segment")
+        raise ValueError(f"{source} contains a header but no segments")
     return found
 
 
@@ -278,10 +279,10 @@ def _segment(
                 result.segments += segments
                 for segment in segments:
                     on_found(replace(segment, path=path))
-        except KeyboardInterrupt:  # inside: what was found is kept
+        except KeyboardInterrupt:  # inside the block, so that results so far are kept
             interrupted = True
     if interrupted:
-        raise KeyboardInterrupt("interrupted; files have the videos so far")
+        raise KeyboardInterrupt("interrupted; the files contain the results so far")
     result.done = report.videos
     if options.clips is not None:
         from sce_video.inference.clips import write_clips

@@ -61,8 +61,8 @@ def choose_rule(
     unknown = sorted({s.label for s in labelled} - set(classes) - {background})
     if unknown:
         raise ValueError(
-            f"the label {unknown[0]!r} of the segments is no class of the classifier, which has "
-            f"{', '.join(map(repr, classes[:8]))}{', ...' * (len(classes) > 8)}"
+            f"the label {unknown[0]!r} of the segments is not a class of the classifier, which "
+            f"has {', '.join(map(repr, classes[:8]))}{', ...' * (len(classes) > 8)}"
         )
     found: dict[SegmentRule, float] = {}
     thresholds = _THRESHOLDS if threshold is None else (threshold,)

@@ -100,8 +100,8 @@ class QueryFeatures:
         total = self.weights @ (rows / np.maximum(lengths, _TINY)[:, None])
         if np.linalg.norm(total) < _CANCELLED * np.abs(self.weights).sum():
             raise ValueError(
-                "the examples cancel each other: nothing is left to search for; leave one out, or "
-                "change the weights"
+                "the examples cancel each other, so nothing is left to search for. Remove one of "
+                "them, or change the weights"
             )
         return total * lengths.mean()  # restores a typical length, to which other terms relate
 
@@ -263,7 +263,7 @@ def query_index(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     if whitened and centred:
-        raise ValueError("whitened features are centred already: choose one of the two")
+        raise ValueError("whitened features are already centred. Choose only one of the two")
     query = as_query(feature)
     compared = query.combined()
     if centred and len(query.features) > 1:  # the mean is subtracted again below, as for the rows
@@ -367,8 +367,8 @@ def _exact(
             bad = rows[~np.isfinite(features).all(axis=1)]
             what = f"feature of {index.path(int(bad[0]))}" if len(bad) else "mean of its features"
             raise ValueError(
-                f"the index {index.folder} is damaged: the {what} holds NaN or infinity; build it "
-                "from scratch (--rebuild, rebuild=True)"
+                f"the index {index.folder} is damaged: the {what} contains NaN or infinity. Build "
+                "it from scratch (--rebuild, rebuild=True)"
             )
     similarities[~kept] = -np.inf
     k = min(k, int(kept.sum()))

@@ -75,7 +75,7 @@ def read_index(
     # An untrusted index must not cause requests.
     if "://" in index.root and index.root not in trusted_stores(root):
         raise ValueError(
-            f"the videos of the index {folder} are in a store, which is not opened unasked: name "
-            f"it, if you trust it: {STORES}={index.root}"
+            f"the videos of the index {folder} are in an object store, which is opened only on "
+            f"request. If you trust it, set {STORES}={index.root}"
         )
     return index

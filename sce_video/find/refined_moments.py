@@ -102,7 +102,7 @@ def refine_moments(
         window = None
         try:
             if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
-                raise OSError(f"{match.file} has changed since it was indexed: update the index")
+                raise OSError(f"{match.file} has changed since it was indexed. Update the index")
             # A moment may consist of several windows. Start from its most similar one.
             assert index.spans is not None
             window = moved(match, index.spans[match.row].tolist(), step / _PARTS)
@@ -122,13 +122,13 @@ def _refinable_step(index: VideoIndex) -> float:
     """Return the time in seconds between the starts of consecutive windows in an index."""
     if index.windows is None:
         raise ValueError(
-            f"the index {index.folder} is one of whole videos: only moments can be refined "
-            "(sce-video index --windows 5s)"
+            f"the index {index.folder} contains whole videos, but only moments can be refined. "
+            "Build an index of moments with sce-video index --windows 5s"
         )
     if index.windows.shots:
         raise ValueError(
-            f"the windows of {index.folder} end at cuts, which the index does not hold: their "
-            "moments cannot be refined"
+            f"the windows of {index.folder} end at cuts, which the index does not contain, so "
+            "their moments cannot be refined"
         )
     return index.windows.step
 

@@ -99,8 +99,8 @@ def search(options: SearchOptions, index: VideoIndex | None = None) -> SearchRes
         index = read_index(options.folder, options.column) if index is None else index
         if options.clips is not None and index.windows is None:
             raise ValueError(
-                f"the index {options.folder} is one of whole videos, which are files: --clips cuts "
-                "moments out (sce-video index --windows 5s)"
+                f"the index {options.folder} contains whole videos, but --clips cuts moments. "
+                "Build an index of moments with sce-video index --windows 5s"
             )
         return _write(options, _find(options, query, index))
 
@@ -125,7 +125,8 @@ def _checked_query(options: SearchOptions) -> SearchQuery:
         check_exists(example.video, "video")
         if os.path.isdir(example.video):
             raise ValueError(
-                f"{example.video} is a folder: a query is a video, an image, a.mp4@2-4"
+                f"{example.video} is a folder. A query is a video, an image or a moment such as "
+                "a.mp4@2-4"
             )
     if query.label is not None:
         LabelList(label_file(options.folder, options.labels)).number(query.label)

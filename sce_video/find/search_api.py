@@ -44,12 +44,12 @@ class GivenExample(ApiMessage):
     @model_validator(mode="after")
     def _is_one(self) -> GivenExample:
         if sum(value is not None for value in (self.row, self.path, self.upload)) != 1:
-            raise ValueError("give one of row, path and upload")
+            raise ValueError("give exactly one of row, path and upload")
         if (self.start is None) != (self.end is None):
-            raise ValueError("a moment has a start and an end")
+            raise ValueError("a moment needs a start and an end")
         if self.start is not None and self.end is not None:
             if self.upload is not None:
-                raise ValueError("a moment is one of a video of the index, not of an upload")
+                raise ValueError("a moment must belong to a video of the index, not to an upload")
             check_span("the moment", self.start, self.end)
         return self
 

@@ -30,20 +30,21 @@ Send = Callable[[Message], Awaitable[None]]
 
 #: Seconds until the head of the first request has arrived.
 HEAD_SECONDS = 10.0
-#: Connections of one address without a request at most. A browser opens some in advance.
+#: Largest number of connections from one address without a request. A browser opens some in
+#: advance.
 MOST_OF_AN_ADDRESS = 32
-#: Connections of all addresses without a request at most.
+#: Largest number of connections from all addresses without a request.
 MOST_WAITING = 128
-#: Bytes of a request's body that is held in memory: JSON with 100,000 rows has 1 MB.
+#: Largest request body in bytes that is held in memory. JSON with 100,000 rows has 1 MB.
 MOST_BODY = 4 * 2**20
-#: Seconds for a browser that is still reading a video when the server ends.
+#: Seconds that a browser has to finish reading a video when the server ends.
 _CLOSE_SECONDS = 1
 #: Package with the templates of the page.
 TEMPLATES = "sce_video.pages"
 _TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB: send fewer rows or examples"
-#: Address of uploads, whose body is written to a file.
+#: Address for uploads, whose body is written to a file.
 _UPLOAD = f"{PREFIX}/upload"
-#: Requests with a body that change nothing. All others except GET are for the page alone.
+#: Requests with a body that do not change anything. All others except GET are only for the page.
 _READING = {f"{PREFIX}/{name}" for name in ("search", "rows", "missing", "upload")}
 #: Headers of every answer. The page sets its own policy, which contains a nonce.
 HEADERS = {
@@ -57,10 +58,10 @@ HEADERS = {
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection that is ended unless it sends a request soon.
+    """A connection that is closed unless it sends a request soon.
 
-    The oldest ones without a request are also ended when there are too many, so that the page
-    answers while another program opens connections. The head has 64 KB at most.
+    If there are too many connections without a request, the oldest ones are closed, so that the
+    page still answers while another program opens connections. A head may have at most 64 KB.
     """
 
     _numbers = itertools.count()
@@ -87,7 +88,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def end_if_waiting(self) -> None:
-        """End the connection if no head of a request has been complete."""
+        """Close the connection if no complete head of a request has arrived."""
         if self.cycle is None:
             self.transport.abort()
 
@@ -130,19 +131,19 @@ async def read_body(receive: Receive, most: int) -> Receive | None:
     return again
 
 
-#: ``Sec-Fetch-Site`` of a request that our own page makes, or that its user types.
+#: Values of ``Sec-Fetch-Site`` for a request from our own page or from the address bar.
 _OWN = ("same-origin", "none")
 
 
 class Guard:
     """Middleware that passes requests of the user's own browser, and refuses all others with 403.
 
-    - ``Host`` must be this server's loopback address: another name that resolves to it (DNS
-      rebinding) makes a page of somebody else part of our origin.
-    - The token must be in the link (``/?token=``), in the cookie that the link has set or, of a
+    - ``Host`` must be this server's loopback address. Another name that resolves to it (DNS
+      rebinding) would make a foreign page part of our origin.
+    - The token must be in the link (``/?token=``), in the cookie that the link has set or, for a
       program, in the header ``Authorization: Bearer TOKEN``.
-    - A request with the cookie that changes or reads anything must come from our page: cookies of
-      127.0.0.1 are sent by pages of its other ports too.
+    - A request with the cookie must come from our page, because pages on other ports of 127.0.0.1
+      send this cookie, too.
     - A program may only read, unless ``writable``.
     """
 
@@ -193,7 +194,8 @@ class Guard:
         except CookieError:
             morsel = None
         page = morsel is not None and self._is_token(morsel.value)
-        # No page of another origin can set this header: the browser asks first, and gets a refusal.
+        # A page of another origin cannot set this header, because the browser asks first and gets a
+        # refusal.
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         program = kind.lower() == "bearer" and self._is_token(bearer.strip())
         if not (page or program) and not (link and self._is_token(given)):

@@ -34,7 +34,8 @@ from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
 T = TypeVar("T")
-#: Content types of files that a browser is asked to play. It reports if it cannot.
+#: Content types of files that a browser is asked to play. The browser reports files that it cannot
+#: play.
 PLAYABLE = {
     ".mp4": "video/mp4",
     ".m4v": "video/mp4",
@@ -100,7 +101,7 @@ def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
 
 
 def cut(file: str, start: float, end: float) -> bytes:
-    """Return an mp4 of a segment of a video, exact to the frame, with its audio."""
+    """Return a frame-accurate mp4 of a segment of a video, with its audio."""
     with tempfile.TemporaryDirectory(prefix="sce_video_clip_") as folder:
         out = os.path.join(folder, "clip.mp4")
         cut_clip(file, start, end, out)
@@ -242,7 +243,7 @@ class MediaWorkers:
             if problem:
                 raise CallError(problem)
             return value
-        raise CallError("the processes that decode videos end at once: start the page again")
+        raise CallError("the processes that decode videos exit immediately. Start the page again")
 
     def close(self) -> None:
         """End all running processes. Calls in progress and later ones raise CallError."""

@@ -1,6 +1,6 @@
-"""The search page and its service: answers and the server.
+"""The search page and its server.
 
-What the page asks for is the interface for programs, too: see :mod:`sce_video.find.search_api`.
+Programs use the same interface as the page (:mod:`sce_video.find.search_api`).
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ _STATUS: dict[type[Exception], int] = {
     OSError: 500,
     Exception: 500,
 }
-#: Bytes of a video that may be dropped on the page. It is written to a file.
+#: Largest size in bytes of a video that is dropped on the page. It is written to a file.
 UPLOAD_LIMIT = 2 * 2**30
-#: Bytes of an image that may be dropped on the page.
+#: Largest size in bytes of an image that is dropped on the page.
 IMAGE_LIMIT = 64 * 2**20
-#: Rows of one change of labels at most.
+#: Largest number of rows in one change of labels.
 _MAX_ROWS = 100_000
-# Files that the page loads. Scripts are loaded after the grid; Plotly is not a template.
+# Files that the page loads. Scripts are loaded after the grid, and Plotly is not a template.
 _SCRIPTS = ("plotly.js", "feature_map.js")
 _MODULES = (
     "search_page.js",
@@ -165,7 +165,7 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: int) -> None:
-    #: Part of the addresses of pictures: another server on this port shows other videos.
+    #: Part of the addresses of pictures, because another server on this port shows other videos.
     session = secrets.token_hex(4)
 
     @app.get("/", include_in_schema=False)
@@ -186,8 +186,8 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             },
         }
         response = HTMLResponse(render_template(TEMPLATES, "search_page.html", values))
-        # Plotly writes style rules, and WebGL maps compile the code that draws them, hence the two
-        # "unsafe-"; a script runs with the nonce of this answer only.
+        # Plotly writes style rules, and WebGL maps compile the code that draws them, so two
+        # "unsafe-" sources are needed. A script runs only with the nonce of this answer.
         response.headers["Content-Security-Policy"] = (
             f"default-src 'none'; script-src 'nonce-{nonce}' 'unsafe-eval'; "
             "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -221,7 +221,7 @@ def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
 
 
 def _add_media(router: APIRouter, state: SearchState) -> None:
-    """Files by their row; the content of a row does not change while the server runs."""
+    """Add frames, clips and files. The content of a row does not change while the server runs."""
     kept = {"Cache-Control": "private, max-age=3600"}
 
     def played(content: bytes, kind: str = "video") -> Response:
@@ -232,20 +232,20 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
 
     @router.get("/thumb/{row}", response_class=Response, responses=_content("image/jpeg"))
     def thumb(row: int) -> Response:
-        """A small frame from the middle of a video."""
+        """Return a small frame from the middle of a video."""
         picture = state.picture(row, middle_frame)
         return Response(picture, media_type="image/jpeg", headers=kept)
 
     @router.get("/clip/{row}", response_class=Response, responses=_content("video/mp4"))
     def clip(row: int) -> Response:
-        """Three seconds from the middle of a video, small."""
+        """Return a small clip of three seconds from the middle of a video."""
         return played(state.picture(row, animation))
 
     shown = _content("video/mp4", "image/jpeg")
 
     @router.get("/upload/{upload}", response_class=Response, responses=shown)
     def uploaded(upload: str) -> Response:
-        """A small clip of an uploaded video, or the uploaded image."""
+        """Return a small clip of an uploaded video, or the uploaded image."""
         found = state.upload(upload)
         return played(found.content, found.kind)
 
@@ -253,7 +253,7 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
 
     @router.get("/video/{row}", response_class=Response, responses=kinds)
     def video(row: int) -> Response:
-        """The file itself, of which ranges may be asked for; of a table of videos an mp4."""
+        """Return the file itself, or an mp4 for a row of a table. Range requests are answered."""
         file = state.file(row)
         if is_elsewhere(file):
             return Response(state.picture(row, whole), media_type="video/mp4", headers=kept)
@@ -272,17 +272,17 @@ def _add_search(router: APIRouter, state: SearchState) -> None:
     def missing(
         rows: Annotated[list[int], Body(embed=True, max_length=api.MAX_RESULTS)],
     ) -> api.RowsAnswer:
-        """Rows whose files no longer exist."""
+        """Return the rows whose files no longer exist."""
         return api.RowsAnswer(rows=state.missing(rows))
 
     @router.post("/rows")
     def rows(filters: api.FilterRequest) -> api.RowsAnswer:
-        """The rows that pass filters."""
+        """Return the rows that pass filters."""
         return api.RowsAnswer(rows=np.flatnonzero(state.matching(filters)).tolist())
 
     @router.post("/search")
     def search(search: api.SearchRequest) -> api.ResultsAnswer:
-        """The videos, or moments, that are most similar to examples, a text or a label."""
+        """Return the videos or moments that are most similar to examples, a text or a label."""
         found = state.search(search)
         failures: list[tuple[str, str]] = []
         more = len(found) == search.k
@@ -306,11 +306,13 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
     async def upload(
         request: Request, name: Annotated[str, Query(max_length=1000)]
     ) -> api.UploadAnswer:
-        """Embed a video or an image for later searches; the body is the file itself."""
+        """Embed a video or an image for later searches. The body is the file itself."""
         kind = os.path.splitext(name)[1].lower()
         if kind not in VIDEO_EXTENSIONS + IMAGE_EXTENSIONS:
             known = " ".join(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS)
-            raise ValueError(f"{name!r} is no video or image, by its name: {known}")
+            raise ValueError(
+                f"{name!r} does not have the name of a video or an image. Known endings: {known}"
+            )
         what: Literal["image", "video"] = "image" if kind in IMAGE_EXTENSIONS else "video"
         limit = min(IMAGE_LIMIT, video_limit) if what == "image" else video_limit
         too_large = HTTPException(
@@ -335,7 +337,7 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
 
 
 def _add_labels(router: APIRouter, state: SearchState) -> None:
-    """Add what writes files, for the page and for programs of a page with --writable."""
+    """Add the requests that write files, which programs may send with --writable."""
 
     @router.post("/label")
     def label(
@@ -353,11 +355,11 @@ def _add_labels(router: APIRouter, state: SearchState) -> None:
 
 
 def _add_segments(router: APIRouter, state: SearchState) -> None:
-    """Labelled stretches of the video that is played, and clips of it."""
+    """Add requests for labelled segments of a video, and for clips of it."""
 
     @router.get("/segments/{row}")
     def segments(row: int) -> api.SegmentsAnswer:
-        """The labelled segments of a video."""
+        """Return the labelled segments of a video."""
         return state.describe_segments(row)
 
     @router.post("/segments/{row}")
@@ -367,9 +369,10 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
         end: Annotated[float, Body()],
         label: Annotated[str, Body(max_length=1000)],
     ) -> api.SegmentsAnswer:
-        """Label a stretch of a video, start and end in seconds.
+        """Label the segment of a video from start to end, in seconds.
 
-        Segments of a video may overlap. 422: it has no length, or it ends beyond the video.
+        Segments of a video may overlap. The status is 422 if the segment has no length or ends
+        after the video.
         """
         return state.add_segment(row, start, end, label)
 
@@ -379,20 +382,21 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
     ) -> api.SegmentsAnswer:
         """Remove a segment by its number in the list of the video.
 
-        422: it has another label, since the list has changed meanwhile.
+        The status is 422 if the segment has another label, because the list has changed in the
+        meantime.
         """
         return state.remove_segment(row, number, label)
 
     @router.post("/segments/{row}/undo")
     def undo_segment(row: int) -> api.SegmentsAnswer:
-        """Take the last change of the segments back, of whatever video."""
+        """Undo the last change of the segments of any video."""
         return state.undo_segment(row)
 
     @router.get("/cut/{row}", response_class=Response, responses=_content("video/mp4"))
     def cut(row: int, start: float, end: float) -> Response:
-        """A clip of a video as mp4, exact to the frame, with its audio.
+        """Return a frame-accurate clip of a video as mp4, with its audio.
 
-        Start and end in seconds, ten minutes at most; it is encoded again.
+        Start and end are in seconds, at most ten minutes apart. The clip is encoded again.
         """
         content = state.cut(row, start, end)
         name = quote(os.fsencode(clip_name(row, state.index.path(row), start, end)))
@@ -418,8 +422,8 @@ def serve(options: SearchOptions) -> None:
     folder = options.folder
     if is_table_folder(folder):
         raise ValueError(
-            f"{folder} is a table of videos: the page needs the folder of an index, where it "
-            "keeps labels (sce-video index TABLE --out INDEX)"
+            f"{folder} is a table of videos, but the page needs the folder of an index, where it "
+            "keeps labels. Run sce-video index TABLE --out INDEX first"
         )
     index = read_index(folder)
     if len(index) == 0:
@@ -429,7 +433,7 @@ def serve(options: SearchOptions) -> None:
         network = replace(network, checkpoint=checkpoint_of_index(index, network.checkpoint))
     label_list = LabelList(label_file(folder, options.labels))
     state = SearchState(index, network, label_list, columns_of_index(index, options.columns))
-    # Interrupted here: before the server has handlers of its own.
+    # An interrupt here comes before the server has its own handlers.
     with ExitStack() as at_end, _listen(options.port) as listening, suppress(KeyboardInterrupt):
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
@@ -437,7 +441,7 @@ def serve(options: SearchOptions) -> None:
         print(printable(f"{len(index)} videos of {index.root}; labels: {label_list.file}"))
         if problem := state.network_problem():
             print(printable(f"note: {problem}"))
-        print(f"open {link}\nCtrl-C ends it", flush=True)
+        print(f"open {link}\nPress Ctrl-C to stop", flush=True)
         # A text browser would take over the terminal.
         displays = {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
         desktop = sys.platform in ("darwin", "win32") or displays
@@ -456,8 +460,8 @@ def _opened_in_browser(link: str) -> Iterator[None]:
     """Open a link in the user's browser through a file, which exists while the block runs.
 
     Every user of the machine can see the arguments of a process, and the link contains the token.
-    So the browser gets the name of a file that redirects to the link, and that this user alone can
-    read.
+    The browser therefore gets the name of a file that redirects to the link, and that only this
+    user can read.
     """
     with ExitStack() as at_end:
         with suppress(OSError):  # the folder for temporary files is full: the link is printed
@@ -471,10 +475,10 @@ def _opened_in_browser(link: str) -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """Ends in silence at SIGINT and SIGTERM, also while a browser is reading."""
+    """Server that ends silently at SIGINT and SIGTERM, even while a browser is reading."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Its parent repeats the signal afterwards, and reports answers that are cut.
+        # Its parent repeats the signal afterwards and would report truncated answers.
         self.should_exit = True
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
@@ -486,5 +490,5 @@ def _listen(port: int) -> socket.socket:
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise ValueError(
-            f"port {port} of {HOST} cannot be used ({reason}): give another --port, or none"
+            f"port {port} of {HOST} cannot be used ({reason}). Give another --port, or omit it"
         ) from error

@@ -43,17 +43,18 @@ from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import absolute
 
-#: Points of the map; of a larger index, this many at equal steps.
+#: Largest number of points on the map. From a larger index, this many are taken at equal steps.
 MAP_POINTS = 20_000
-#: Seconds until a worker that makes a picture is ended; readers have lower limits of their own.
+#: Seconds after which a worker that makes a picture is ended. Readers have lower limits of their
+#: own.
 _PICTURE_SECONDS = 45.0
-#: Seconds until a worker that embeds a file or cuts a clip is ended.
+#: Seconds after which a worker that embeds a file or cuts a clip is ended.
 _EMBED_SECONDS = 240.0
-#: Bytes of images and clips that are kept.
+#: Number of bytes of images and clips that are kept.
 _KEPT_BYTES = 256 * 2**20
-#: Dropped files that are kept for further searches.
+#: Number of dropped files that are kept for further searches.
 _KEPT_UPLOADS = 32
-#: Features of moments and texts that are kept for further searches.
+#: Number of features of moments and texts that are kept for further searches.
 _KEPT_FEATURES = 256
 
 
@@ -81,7 +82,7 @@ class KeptUpload:
 
 
 class SearchState:
-    """An index, its workers, labels and columns; its methods may be called by several threads."""
+    """An index with its workers, labels and columns, for use by several threads."""
 
     def __init__(
         self,
@@ -110,10 +111,12 @@ class SearchState:
         number = {name: i for i, name in enumerate(self.folders)}
         self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
         self._lowered = [name.casefold() for name in self.names]
-        # The first row of each path, which has several if they are windows.
+        # The first row of each path. A path has several rows if they are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
-        self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
+        self._embedding = MediaWorkers(
+            1, (media.__name__,)
+        )  # one video at a time, because there is one network
         self._shown = RecentItems[bytes](_KEPT_BYTES, len)
         self._uploads = RecentItems[KeptUpload](_KEPT_UPLOADS)
         self._features = RecentItems[np.ndarray](_KEPT_FEATURES)
@@ -185,7 +188,7 @@ class SearchState:
         inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
         file, named = self.index.file(path), path.lower().endswith(VIDEO_EXTENSIONS)
         if not inside or not (named or holds_video(file)):
-            raise NoRowError(f"row {row} of the index is no video of its folder")
+            raise NoRowError(f"row {row} of the index is not a video of its folder")
         if is_elsewhere(file):  # in a table
             return file
         try:
@@ -194,7 +197,7 @@ class SearchState:
             regular = False
         if not regular:
             raise GoneError(
-                f"{self.names[row]} has gone since the index was made: {self.update_command()}"
+                f"{self.names[row]} no longer exists. Update the index: {self.update_command()}"
             )
         return file
 
@@ -293,12 +296,12 @@ class SearchState:
             example = Query(file, *moment)
             feature = self._features.get(key, lambda: self._embed(media.embed_moment, example))
         elif self._spans is not None and given.path is not None:
-            raise ValueError("a row of this index is a window: give start and end, or the row")
+            raise ValueError("the rows of this index are windows. Give start and end, or the row")
         else:
             feature = np.array(self.index.features[row])
             if self._spans is not None:
                 moment = tuple(self._spans[row].tolist())
-        # Rows of the same file; of windows, those that share frames.
+        # Rows of the same file. If rows are windows, only the ones that share frames.
         query = Query(self.index.file(path), *moment)
         rows = {*rows_of_query(self.index, query), *([row] if given.start is None else [])}
         return Example(feature[None], sorted(rows), own_moment(self.index, query, sorted(rows)))
@@ -379,7 +382,7 @@ class SearchState:
 
     def set_label(self, rows: list[int], name: str | None) -> api.LabelledAnswer:
         """Give videos a label by hand, or none, and return the new state of the labels."""
-        # A path once, even if several of its windows are given.
+        # Each path appears once, even if several of its windows are given.
         paths = dict.fromkeys(self.index.path(self._checked(row)) for row in rows)
         with self._lock:
             _, refused = self.labels.apply(paths, name)
@@ -410,14 +413,16 @@ class SearchState:
         """Label a stretch of a video, and return its segments.
 
         Raises:
-            ValueError: If it ends beyond the video, or no list can hold it.
-            CallError, GoneError, NoRowError: If the file cannot be opened.
+            ValueError: If it ends after the video, or no list can contain it. CallError, GoneError,
+                NoRowError: If the file cannot be opened.
         """
         file = self.file(row)
         least = end - TOLERANCE
         duration = self._pictures.call(stated_duration, file, least, timeout=_PICTURE_SECONDS)
         if duration is not None and end > duration + TOLERANCE:
-            raise ValueError(f"the segment ends at {end:.2f} s, and the video at {duration:.2f} s")
+            raise ValueError(
+                f"the segment ends at {end:.2f} s, but the video ends at {duration:.2f} s"
+            )
         with self._lock:
             self.segments.add(self._videos[row], start, end, label)
             return self.describe_segments(row)
@@ -431,7 +436,7 @@ class SearchState:
         with self._lock:
             own: list[Segment] = self.segments.of(self._videos[self._checked(row)])
             if not 0 <= number < len(own) or printable_utf8(own[number].label) != label:
-                raise ValueError("there is no such segment any more")
+                raise ValueError("this segment no longer exists")
             self.segments.remove(own[number])
             return self.describe_segments(row)
 
@@ -442,7 +447,7 @@ class SearchState:
             return self.describe_segments(row)
 
     def cut(self, row: int, start: float, end: float) -> bytes:
-        """Return an mp4 of a segment of a video, exact to the frame.
+        """Return a frame-accurate mp4 of a segment of a video.
 
         Raises:
             ValueError: If it has no length, or more than ten minutes.
@@ -451,15 +456,15 @@ class SearchState:
         check_span("the clip", start, end)
         if not 0 <= start < end <= start + media.LONGEST_CLIP:
             raise ValueError(
-                f"a clip is at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to {end:.2f} s: "
-                "cut a longer one by sce-video predict or search --clips"
+                f"a clip is at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to {end:.2f} "
+                "s. Cut a longer one with sce-video predict or search --clips"
             )
         return self._pictures.call(media.cut, self.file(row), start, end, timeout=_EMBED_SECONDS)
 
     # -- lists to finetune with ------------------------------------------------------------
 
     def write_split(self) -> api.SplitAnswer:
-        """Write lists to train and to test, and return the commands that use them.
+        """Write lists for training and testing, and return the commands that use them.
 
         Raises:
             ValueError: If no class has two videos, and there are no segments of two classes.

@@ -179,7 +179,7 @@ class IndexHeader:
         settings, checkpoint = entry["settings"], entry["checkpoint"]
         clips, crops = settings["num_clips"], settings["num_crops"]
         if type(clips) is not int or not 1 <= clips <= _MAX_CLIPS or crops not in (1, 3):
-            raise ValueError(f"{clips!r:.40} clips x {crops!r:.40} crops of a video")
+            raise ValueError(f"{clips!r:.40} clips x {crops!r:.40} crops are not valid")
         if not isinstance(settings["model"], dict):
             raise ValueError("settings['model'] must be a dict")
         windows, listed_in = settings.get("windows"), settings.get("list")
@@ -250,7 +250,7 @@ def fit_whitening(features: Matrix) -> Whitening:
     rows -= mean
     covariance = rows.T @ rows / len(rows)
     if not np.isfinite(covariance).all():
-        raise ValueError("a feature holds NaN or infinity: build the index from scratch")
+        raise ValueError("a feature contains NaN or infinity. Build the index from scratch")
     covariance[np.diag_indices(size)] += max(np.trace(covariance) / size, _TINY)
     return Whitening(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)
 
@@ -350,7 +350,7 @@ class VideoIndex:
     @property
     def failures(self) -> list[tuple[str, str]]:
         """Path and reason of each file that cannot be decoded."""
-        # Files that have a row are only damaged, or lack some of their windows.
+        # A file that has a row is only damaged, or lacks some of its windows.
         some = set(self.paths) if self.failed else set()
         return [(path, r.reason) for path, r in self.failed.items() if path not in some]
 
@@ -537,7 +537,7 @@ class FileStore(IndexStore):
             count, size = features.shape
             mean = np.asarray(arrays["mean"], dtype=np.float64)
             if mean.shape != (size,):
-                raise ValueError(f"a mean of shape {mean.shape} for features of size {size}")
+                raise ValueError(f"the mean has shape {mean.shape}, but features have size {size}")
             paths = arrays["paths"]
             if paths.shape != (count,) or paths.dtype.kind != "U":
                 raise ValueError(f"{count} features do not match 'paths' {paths.shape}")

@@ -45,15 +45,17 @@ def read_videos(
     if os.path.isdir(source):
         found = _of_index(source, column)
     elif column is not None:
-        raise ValueError(f"{name} is no table of videos: it has no column {column!r}")
+        raise ValueError(f"{name} is not a table of videos, because it has no column {column!r}")
     else:
         found = _of_features(name)
     if len(found) == 0:
-        raise ValueError(f"{name} holds no video that could be decoded: nothing to export")
+        raise ValueError(
+            f"{name} contains no video that could be decoded, so there is nothing to export"
+        )
     if labels is None:
         if class_file is not None:
             raise ValueError(
-                "names of classes are those of a list of labels: give it too (--labels)"
+                "class names belong to a list of labels. Give the list, too (--labels)"
             )
         return found
     listed = read_annotation_list(
@@ -65,8 +67,8 @@ def read_videos(
     if (given < 0).all():
         some = ", ".join(list(of_path)[:_SHOWN])
         raise ValueError(
-            f"{os.fspath(labels)} gives no label to any of the {len(found)} videos of {name}: it "
-            f"names {some}, they are {', '.join(found.paths[:_SHOWN])}"
+            f"{os.fspath(labels)} gives no label to any of the {len(found)} videos of {name}. The "
+            f"list names {some}, but the videos are {', '.join(found.paths[:_SHOWN])}"
         )
     return replace(
         found, labels=given, provenance={**found.provenance, "classes": [*listed.classes]}
@@ -94,17 +96,17 @@ def _of_index(folder: str | os.PathLike, column: str | None = None) -> Features:
 
 def _of_features(file: str) -> Features:
     if Path(file).suffix != ".npz":
-        kind = "is no folder of an index" if os.path.exists(file) else "does not exist"
+        kind = "is not the folder of an index" if os.path.exists(file) else "does not exist"
         raise ValueError(
-            f"{file} {kind}: give the folder of sce-video index, or the .npz file of "
-            "sce-video embed"
+            f"{file} {kind}. Give the folder that sce-video index wrote, or the .npz file that "
+            "sce-video embed wrote"
         )
     found = read_features(file)
     if not all(found.paths):
-        raise ValueError(f"{file} has features without a path: nothing could be shown")
+        raise ValueError(f"{file} contains features without a path, so nothing can be shown")
     if isinstance(found.provenance.get("index"), dict):  # its paths are relative to its root
         if Path(file).name != FEATURES:
-            raise ValueError(f"{file} is a file of an index: give the index's folder")
+            raise ValueError(f"{file} is a file of an index. Give the index's folder")
         return _of_index(Path(file).parent)
     test = found.provenance.get("test")
     test = test if isinstance(test, dict) else {}

@@ -45,25 +45,26 @@ from sce_video.utils.files import read_json, regular_file, write_json
 FEATURE = "feature"
 #: Key of the description of an index, in the metadata of its column of features.
 FACTS = "sce_video.index"
-#: IndexColumns of an index of windows, seconds; null in the row of a file that cannot be decoded.
+#: Columns of an index of windows, in seconds; null in the row of a file that cannot be decoded.
 _SPAN = ("start", "end")
 #: Version of the format of an index in a table.
 _VERSION = 1
-#: Bytes of rows that are written at a time.
+#: Number of bytes of rows that are written at a time.
 _BATCH_BYTES = 128 * 2**20
-#: Paths in one SQL condition at most, chosen by hand.
+#: Largest number of paths in one SQL condition, chosen by hand.
 _DELETED_AT_ONCE = 1000
-#: Features of this size together are held in memory once they have been read.
+#: Largest total size of features that stay in memory once they have been read.
 _HELD_BYTES = 256 * 2**20
-#: Rows from which a vector index is made without being asked for.
+#: Number of rows from which on a vector index is made without being asked for.
 APPROXIMATE_ROWS = 200_000
-#: Rows from which a vector index is made if it is asked for.
+#: Number of rows from which on a vector index can be made.
 FEWEST_INDEXED = 256
-#: Cells of the clustering that a search compares (measured in docs/search.md).
+#: Number of cells of the clustering that a search compares (measured in docs/search.md).
 _PROBES = 80
-#: Candidates per result whose features are read (measured in docs/search.md).
+#: Number of candidates per result whose features are read (measured in docs/search.md).
 _REFINED = 5
-#: Results from which no features of candidates are read here: the caller compares them again.
+#: From this number of results on, the features of candidates are not read here, because the caller
+#: compares them again.
 _MANY = 1000
 #: Folders that Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
@@ -197,8 +198,8 @@ def make_vector_index_of(table: OpenTable | RemoteTable, column: str, rows: int)
 class TableIndex(VideoIndex):
     """One version of the table ``file`` (a path or URI) of an index, opened for search.
 
-    Rows are numbered in the order of the table, those without a feature are left out. ValueError:
-    it is not the table of an index, or it is damaged.
+    Rows are numbered in the order of the table, without rows that have no feature. ValueError is
+    raised if it is not the table of an index, or is damaged.
     """
 
     def __init__(self, folder: str | Path, file: str | Path, columns: IndexColumns = _OWN) -> None:
@@ -215,7 +216,7 @@ class TableIndex(VideoIndex):
         self.version = self._opened.version
         failed = self.call("read", [*columns.state, "_rowoffset"], {"filter": columns.without})
         self._bad = np.sort(failed["_rowoffset"].to_numpy().astype(np.int64))
-        #: Row of the first feature behind each row without one.
+        #: For each row without a feature, the row of the first feature behind it.
         self._behind = self._bad - np.arange(len(self._bad))
         shape = self.call("count", None) - len(self._bad), size
         super().__init__(folder, header, _records_of(failed, columns, None), shape)
@@ -257,7 +258,7 @@ class TableIndex(VideoIndex):
 
     @cached_property
     def features(self) -> Matrix:
-        """Features (N, D) float32, in memory if they are few, else read when they are used."""
+        """Features (N, D) float32, in memory if they are few, otherwise read when they are used."""
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
@@ -352,13 +353,13 @@ class TableStore(IndexStore):
         return header, dict(self._known)
 
     def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
-        """Bring the table to these records; rows that :meth:`read` has returned are left as is.
+        """Update the table to these records. Rows that :meth:`read` has returned are left as is.
 
-        A new table is there only when it is complete; an update that is interrupted leaves some of
-        its rows changed, and the next one changes the rest.
+        A new table exists only when it is complete. An interrupted update leaves some of its rows
+        changed, and the next one changes the rest.
 
         Raises:
-            ValueError: If a feature holds NaN or infinity. Nothing is written.
+            ValueError: If a feature contains NaN or infinity. Nothing is written.
             TableError: If the table cannot be written.
         """
         changed = {p: r for p, r in records.items() if r is not self._known.get(p)}
@@ -368,13 +369,13 @@ class TableStore(IndexStore):
                 feature = record.read()
                 if not np.isfinite(feature).all():
                     raise ValueError(
-                        f"the feature of {path} holds NaN or infinity: the network that made it "
-                        "has diverged"
+                        f"the feature of {path} contains NaN or infinity, because the network "
+                        "that computed it has diverged"
                     )
                 size = feature.shape[-1]
         held = any(r.feature is not None for r in self._known.values())
         with explained("write to", self.file):
-            # A table without any feature has none of their size: it is made again.
+            # A table without features does not define their size, so it is made again.
             if self.file.exists() and (size is None or (held and size == self.open().shape[1])):
                 self._update(header, records, changed)
             else:
@@ -393,7 +394,7 @@ class TableStore(IndexStore):
         return damaged
 
     def _noted(self) -> dict[str, int]:
-        """Return the checksums of the table's files when Lance had written them, by name."""
+        """Return the checksums that were taken after Lance had written the files, by name."""
         file = self.file.with_name(CHECKSUMS)
         stored = read_json(file) if file.is_file() else {}
         if not isinstance(stored, dict):
@@ -437,7 +438,7 @@ class TableStore(IndexStore):
             table.call("describe", FEATURE, header_facts(header))
         gone = [path for path in self._known if path not in records]
         windows = header.windows is not None
-        if windows:  # a path has many rows: the old ones go before the new ones come
+        if windows:  # a path has many rows, so delete the old rows before writing the new ones
             gone += [path for path in changed if path in self._known]
         else:
             for rows in _batches(header, changed, size):
@@ -450,7 +451,7 @@ class TableStore(IndexStore):
         table.call("tidy")
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Make or extend the vector index if it is wanted, exists, or is worth its time."""
+        """Make or extend the vector index if it is requested, exists, or is worth its time."""
         table = _open_table(self.file)[0]
         with explained("index", self.file, ValueError):
             held, rows = table.call("vector_index", FEATURE), table.call("count", None)
@@ -500,7 +501,7 @@ def _schema(header: IndexHeader, size: int) -> Any:
 def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) -> Iterator[Any]:
     """Yield tables of some rows each; all rows of a file are in one table.
 
-    A row is a file, a window, or why a file or some of its windows are missing.
+    A row is a file, a window, or the reason why a file or some of its windows are missing.
     """
     import pyarrow as pa
 

@@ -90,7 +90,7 @@ def read_clips(
     if num_clips < 1:
         raise ValueError(f"the number of clips must be at least 1, got {num_clips}")
     if settings.clip_duration is None and (num_clips > 1 or at is not None):
-        raise ValueError("this network sees a whole video as one clip: no clip can be chosen")
+        raise ValueError("this network sees a whole video as one clip, so no clip can be chosen")
     if Path(path).suffix.lower() in IMAGE_EXTENSIONS:
         path = os.fspath(local_copy(path))
         image = read_image(path, DecodeLimits())[None]
@@ -121,7 +121,7 @@ def _clip_at(settings: ModelSettings, reader: VideoReader, at: float) -> ClipInd
     """Return the clip around the time ``at`` in seconds; raise ValueError if it is outside."""
     if not 0 <= at <= reader.duration:
         raise ValueError(
-            f"{reader.path} lasts {reader.duration:.2f} s: there is no clip at second {at:g}"
+            f"{reader.path} lasts {reader.duration:.2f} s, so there is no clip at second {at:g}"
         )
     seconds = settings.clip_duration or 0.0
     start = min(max(0.0, at - seconds / 2), max(0.0, reader.duration - seconds))
@@ -218,8 +218,8 @@ def features_of_clip(network: Any, clip: SeenClip, name: str) -> Tensor:
     if not isinstance(features, Tensor) or features.ndim != 5:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
-            f"the backbone of {name} gives {shape}, not features (N, C, t, h, w): its cells cannot "
-            "be shown"
+            f"the backbone of {name} gives {shape}, not features (N, C, t, h, w), so its cells "
+            "cannot be shown"
         )
     if not bool(torch.isfinite(features).all()):
         raise ValueError(f"the features are not finite: the network of {name} has diverged")
@@ -272,9 +272,9 @@ def class_number(classes: Sequence[str], name: str) -> int:
     if name in classes:
         return list(classes).index(name)
     near = difflib.get_close_matches(name, classes, 1, 0.4)
-    meant = f", meant {near[0]!r}?" if near else ""
+    meant = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(classes[:_LISTED]) + (", ..." if len(classes) > _LISTED else "")
-    raise ValueError(f"no class {name!r}{meant} The {len(classes)} classes: {listed}")
+    raise ValueError(f"there is no class {name!r}.{meant} The {len(classes)} classes are {listed}")
 
 
 def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:
@@ -284,8 +284,8 @@ def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:
     averages = type(head).__name__ == "I3DHead" and head.spatial_type == "avg"
     if not averages or type(layer) is not nn.Linear:
         raise ValueError(
-            f"the classifier of {classifier.checkpoint} is a {type(head).__name__}: "
-            "class-activation maps are those of a linear layer on the mean of features (I3DHead)"
+            f"the classifier of {classifier.checkpoint} is a {type(head).__name__}, but "
+            "class-activation maps need a linear layer on the mean of the features (I3DHead)"
         )
     bias = layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight))
     return layer.weight.detach().float(), bias.detach().float()
@@ -345,8 +345,8 @@ def cell_similarity(
         (height, width), (y, x) = cells.shape[1:], cell
         if not (0 <= y < height and 0 <= x < width):
             raise ValueError(
-                f"cell {y},{x} is outside of the grid of {height} rows and {width} columns: rows "
-                f"are 0 to {height - 1}, columns 0 to {width - 1}"
+                f"cell {y},{x} is outside the grid of {height} rows and {width} columns: rows are "
+                f"0 to {height - 1}, columns 0 to {width - 1}"
             )
         queries = cells[:, y, x][None]
     return Similarity(

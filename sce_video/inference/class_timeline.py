@@ -1,6 +1,6 @@
 """Class scores over time: window scores, joined to segments where a class is above a threshold.
 
-The score of a class at a moment is the mean over the windows that show it::
+The score of a class at a moment is the mean over the windows that show the moment::
 
     windows of 2 s every s    [---.2----)
                                    [---.8----)
@@ -22,16 +22,18 @@ from sce_video.inference.features import Features
 
 @dataclass(frozen=True)
 class SegmentRule:
-    """How scores become segments: at least ``threshold``, for ``least`` seconds or more."""
+    """Rule for segments: scores of at least ``threshold``, for ``least`` seconds or more."""
 
     threshold: float = 0.5
     least: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise ValueError(f"a threshold is above 0 and at most 1, got {self.threshold}")
+            raise ValueError(f"a threshold must be above 0 and at most 1, got {self.threshold}")
         if not self.least >= 0:
-            raise ValueError(f"the least length of a segment is in seconds, got {self.least}")
+            raise ValueError(
+                f"the minimum length of a segment must be a number of seconds, got {self.least}"
+            )
 
 
 class ClassTimeline:
@@ -39,28 +41,28 @@ class ClassTimeline:
 
     Attributes:
         found: Windows, whose ``values`` (W, K) are class probabilities.
-        edges: (C + 1,) float64, seconds, ascending: where a window begins or ends.
+        edges: (C + 1,) float64 seconds in ascending order, at which a window begins or ends.
     """
 
     def __init__(self, found: Features) -> None:
         self.found = found
-        # Sums of floats: starts and ends that are meant to be equal differ in the last digits.
+        # Starts and ends are sums of floats, so equal times may differ in the last digits.
         starts, ends = np.round(found.starts, 6), np.round(found.ends, 6)
         self.edges = np.unique(np.concatenate([starts, ends]))
         self._first, self._stop = (np.searchsorted(self.edges, at) for at in (starts, ends))
         self._counts = self._covered(np.ones(len(found)))
 
     def _covered(self, values: np.ndarray) -> np.ndarray:
-        """Return (C,): for each cell, the sum of (W,) values over the windows that show it."""
+        """Return the sum (C,), for each cell, of (W,) values over the windows that show it."""
         changes = np.zeros(len(self.edges))
         np.add.at(changes, self._first, values)
         np.add.at(changes, self._stop, -values)
         return np.cumsum(changes)[:-1]
 
     def scores(self, number: int) -> np.ndarray:
-        """Return (C,) float64 for one class, because a day of 400 classes fills the memory.
+        """Return (C,) float64 for one class, because a day of 400 classes would fill the memory.
 
-        0 if no window could be decoded.
+        The values are 0 if no window could be decoded.
         """
         # Cells without a window get no score, because the running sum there is not exactly 0.
         covered = np.round(self._counts) > 0
@@ -83,9 +85,9 @@ class ClassTimeline:
 def join_scores(
     edges: np.ndarray, scores: np.ndarray, rule: SegmentRule
 ) -> Iterator[tuple[float, float, float]]:
-    """Start, end and mean score of every stretch that reaches the threshold for long enough.
+    """Return start, end and mean score of every stretch that reaches the threshold for long enough.
 
-    ``edges`` (C + 1,) seconds, of cells with ``scores`` (C,).
+    ``edges`` (C + 1,) are the ends of the cells in seconds, and ``scores`` (C,) their scores.
     """
     # A mean of equal scores may be rounded below them.
     above = np.concatenate([[False], scores >= rule.threshold - 1e-9, [False]])

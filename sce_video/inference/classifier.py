@@ -38,17 +38,17 @@ from sce_video.utils.storage import absolute
 from sce_video.utils.stored_arguments import constructor_parameters
 
 _HEAD = "cls_head."
-#: Heads that are built for a config text inside a checkpoint, which may be untrusted.
+#: Heads that may be built from the config text of an untrusted checkpoint.
 _KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead", "AttentiveProbeHead")
 
 
 class NoClassifierError(ValueError):
-    """The checkpoint is of a network without classes."""
+    """Error for a checkpoint whose network has no classes."""
 
 
 @dataclass(frozen=True, eq=False)
 class VideoClassifier:
-    """A classifier and its input settings; made by :func:`load_classifier`.
+    """A classifier with its input settings, made by :func:`load_classifier`.
 
     Attributes:
         recognizer: The network in eval mode, mmaction2's ``Recognizer3D``.
@@ -92,7 +92,7 @@ def load_classifier(
     device: str | torch.device | None = None,
     classes: Sequence[str] | None = None,
 ) -> VideoClassifier:
-    """Load the classifier of a finetuning, a linear evaluation or a supervised training run.
+    """Load the classifier from a finetuning, linear evaluation or supervised training run.
 
     Network, views and class names come from the checkpoint: from its config's test pipeline, and
     from the sub-folders of its training videos. The config is treated as by
@@ -102,8 +102,8 @@ def load_classifier(
         checkpoint: A run or a checkpoint.
         config: Config file, for a checkpoint that contains none.
         device: For example "cuda:1"; None selects a GPU if there is one.
-        classes: Names in the order of the outputs; None for the checkpoint's. A checkpoint
-            trained from lists has none: the names are then "0", "1", ...
+        classes: Names in the order of the outputs; None for the checkpoint's. A checkpoint trained
+            from lists contains no names, which are then "0", "1", ...
 
     Raises:
         FileNotFoundError: If there is no such checkpoint or config.
@@ -123,7 +123,7 @@ def load_classifier(
             f"{checkpoint} has no classifier (cls_head), its model is {model.get('type')!r}: "
             "finetune it first (sce-video finetune CHECKPOINT --train VIDEOS --out RUN)"
         )
-    # The clip of the test pipeline counts here, not that of the training.
+    # The clip of the test pipeline counts here, not the clip of the training pipeline.
     test_only: dict[str, Any] = {
         k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg
     }
@@ -139,8 +139,9 @@ def load_classifier(
     recognizer = move_to_device(_build(settings, head, stored, checkpoint), selected)
     if getattr(recognizer.cls_head, "selected", 0) is None:
         raise ValueError(
-            f"the classifier of {checkpoint} is a grid of probes: model.cls_head.selected in the "
-            "config gives the index of one (its test selects one, see its results.json)"
+            f"the classifier of {checkpoint} is a grid of probes. Set model.cls_head.selected in "
+            "the config to the index of one of them. The test writes the index that it selects to "
+            "results.json"
         )
     names = _class_names(stored, classes, recognizer.cls_head.num_classes, checkpoint)
     return VideoClassifier(
@@ -159,8 +160,8 @@ def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     if head.get("type") not in _KNOWN_HEADS or head.get("spatial_type", "avg") != "avg":
         raise ValueError(
             f"cls_head is a {head.get('type')!r} with spatial_type "
-            f"{head.get('spatial_type', 'avg')!r}; built from a checkpoint are only "
-            f"{_KNOWN_HEADS[0]} with 'avg' and {_KNOWN_HEADS[2]}"
+            f"{head.get('spatial_type', 'avg')!r}, but only {_KNOWN_HEADS[0]} with 'avg' and "
+            f"{_KNOWN_HEADS[2]} can be built from a checkpoint"
         )
     weights, probes = stored.get("state_dict", stored), head["type"] == _KNOWN_HEADS[2]
     name = f"{_HEAD}probes.0.fc_cls.weight" if probes else f"{_HEAD}fc_cls.weight"
@@ -174,7 +175,7 @@ def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
                 own = {option: head[option] for option in taken}
                 return {"type": _KNOWN_HEADS[2], **own, **found}
             return {"type": _KNOWN_HEADS[0], **found}
-    raise ValueError(f"the file has no weights of a classifier ({name})")
+    raise ValueError(f"the file contains no classifier weights ({name})")
 
 
 def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any], name: str) -> Any:
@@ -183,7 +184,7 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
     model = dict(type="Recognizer3D", backbone=settings.backbone, cls_head=head)
     weights = stored.get("state_dict", stored)
     try:
-        # Inside mmaction2's recogniser names are looked up in the default scope.
+        # Inside mmaction2's recogniser, names are looked up in the default scope.
         with DefaultScope.overwrite_default_scope("sce_video"), bounded_network(weights):
             recognizer = MODELS.build({**model, "data_preprocessor": preprocessor})
     except Exception as error:  # a wrong argument can raise any error inside a network
@@ -200,7 +201,7 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
 def _class_names(
     stored: dict[str, Any], given: Sequence[str] | None, num_classes: int, checkpoint: str
 ) -> tuple[str, ...]:
-    """Return the output names: the given ones, else the checkpoint's, else ()."""
+    """Return the output names: the given ones, otherwise the checkpoint's, or () without either."""
     meta = stored.get("meta")
     names = given if given is not None else meta.get("classes") if isinstance(meta, dict) else None
     if names is None or (given is None and len(names) == 0):
@@ -209,7 +210,7 @@ def _class_names(
     if len(names) != num_classes:
         source = "given" if given is not None else f"in {checkpoint}"
         raise ValueError(
-            f"{len(names)} class names are {source}, the classifier of {checkpoint} has "
+            f"{len(names)} class names are {source}, but the classifier of {checkpoint} has "
             f"{num_classes} classes"
         )
     return names
@@ -240,7 +241,7 @@ def predict_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: ViewOptions | None = None,
 ) -> Features:
-    """Compute class probabilities of files; undecodable files are listed, not raised.
+    """Compute class probabilities of files. Files that cannot be decoded are listed as failures.
 
     Returns:
         ``values`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded, and
@@ -253,17 +254,17 @@ def predict_files(
 def _check_classifier(classifier: object) -> None:
     if not isinstance(classifier, VideoClassifier):
         given = repr(classifier) if isinstance(classifier, str) else type(classifier).__name__
-        raise TypeError(f"a classifier is wanted, from load_classifier(CHECKPOINT), got {given}")
+        raise TypeError(f"expected a classifier from load_classifier(CHECKPOINT), got {given}")
 
 
 def top_classes(
     probabilities: np.ndarray, classes: Sequence[str], k: int
 ) -> list[tuple[str, float]]:
-    """Name and probability of the k most probable classes; of equal ones the first comes first.
+    """Return name and probability of the k most probable classes. Ties keep the order of classes.
 
-    ``k`` is at least 1, else ValueError; there may be fewer classes.
+    ``k`` must be at least 1. There may be fewer classes.
     """
     if k < 1:
-        raise ValueError(f"the number of classes to name must be at least 1, got {k}")
+        raise ValueError(f"the number of classes to return must be at least 1, got {k}")
     order = np.argsort(-probabilities, kind="stable")[:k]
     return [(classes[i], float(probabilities[i])) for i in order]

@@ -29,15 +29,15 @@ from sce_video.models.backbones.frame_pools import (
 
 @dataclass(frozen=True, eq=False)
 class NetworkPerClip(VideoModel):
-    """Network whose row of a video contains the features of its K clips, or of their positions.
+    """A network whose row for a video consists of the features of its clips, one after another.
 
     Attributes:
-        num_clips: K, number of clips of a video; 1 for segment sampling, where the whole video is a
+        num_clips: Number of clips per video, K; 1 for segment sampling, where the whole video is a
             clip.
-        positions: T, number of temporal positions in a clip, each with its own features; 0 for one
+        positions: Number of temporal positions in a clip, T, each with its own features; 0 for one
             feature per clip.
-        all_pools: Whether a row has what the representations in all pools are computed from
-            (:class:`~sce_video.models.backbones.frame_pools.StoredClips`).
+        all_pools: Whether the features of a clip suffice to compute its representations in all
+            pools (:class:`~sce_video.models.backbones.frame_pools.StoredClips`).
     """
 
     num_clips: int
@@ -104,12 +104,12 @@ class EmbeddedClips:
         path: Path of the video.
         values: (K, D) float32, or (K, T D) by position; None if the video cannot be embedded.
         failure: Why it cannot be embedded; empty if it can.
-        seconds: Time in which a process decoded it and the network saw it, seconds.
-        work: The same without waiting for other programs: the time of a core, seconds; with a GPU
-            equal to ``seconds``.
+        seconds: Seconds that decoding and the network have taken.
+        work: Seconds of processor time, without waiting for other programs; equal to ``seconds``
+            with a GPU.
         duration: Length of the video, seconds.
-        memory: Largest memory of this process so far, bytes; with a GPU the GPU's memory. None if
-            the system does not tell.
+        memory: Peak memory of this process so far in bytes, or of the GPU if there is one; None if
+            the system does not report it.
     """
 
     path: str
@@ -122,12 +122,12 @@ class EmbeddedClips:
 
 
 class TimedEmbedJob(EmbedJob):
-    """Embeds whole videos, and adds to the facts of each what :class:`EmbeddedClips` has."""
+    """Job that embeds whole videos, and adds the fields of :class:`EmbeddedClips` as facts."""
 
     _duration = 0.0
 
     def read(self, item: Item) -> dict[str, Any]:
-        """Read the batch of an item, and note the length of its video."""
+        """Read the batch of an item, and record the length of its video."""
         batch = super().read(item)
         self._duration = batch["duration"]
         return batch
@@ -149,7 +149,7 @@ class TimedEmbedJob(EmbedJob):
 def embed_clips(
     network: NetworkPerClip, paths: Sequence[str], workers: int
 ) -> Generator[EmbeddedClips, None, None]:
-    """Yield the clips of every file in order. A file that crashes its process costs only itself.
+    """Yield the clips of every file in order. A crash of one file affects no other file.
 
     Args:
         network: The network.
@@ -183,7 +183,7 @@ def _peak_memory(device: torch.device) -> int | None:
     """Return the largest memory of this process, or that it had on its GPU, in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    # Unlike ru_maxrss, it does not begin with the memory of the process that started this one.
+    # Unlike ru_maxrss, it does not include the memory of the parent process.
     status = Path("/proc/self/status")
     if sys.platform != "linux" or not status.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Segments of videos as files: exact to the frame, or at key frames without re-encoding."""
+"""Segments of videos as files, either frame-accurate or cut at key frames without re-encoding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sce_video.datasets.segments import format_seconds
 from sce_video.datasets.sources import is_elsewhere, open_video
 from sce_video.utils.files import atomic_file
 
-#: Good enough that a cut cannot be told from its source, PSNR of about 45 dB.
+#: Quality at which a cut cannot be told from its source, with a PSNR of about 45 dB.
 _ENCODER = {"crf": "16", "preset": "veryfast"}
 _TICKS = 90_000  # ticks per second, which keep timestamps of variable frame rates
 #: FFmpeg's number of the colour matrix to which swscale converts RGB (AVCOL_SPC_SMPTE170M).
@@ -35,15 +35,17 @@ _LIMITED = 1
 _SEEK_BEFORE = 1.0  # seconds of audio that a decoder may need before the first sample
 #: Containers that take any codec; others are written as Matroska.
 _REMUXED = (".mp4", ".mov", ".m4v", ".mkv", ".webm")
-#: Bytes of the source's name in the name of a clip: file systems allow 255 for the whole name.
+#: Largest number of bytes that a clip's name takes from its source's name, because file systems
+#: allow 255 for the whole name.
 _STEM_BYTES = 120
 
 
 def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
-    """Write an mp4 of the frames that begin in ``[start, end)`` seconds; returns their number.
+    """Write an mp4 of the frames that begin in ``[start, end)`` seconds, and return their number.
 
-    They are re-encoded (h264), with the distances of their timestamps, and the audio of the same
-    stretch (AAC), if there is any. Height and width are made even. Some frames are held at a time.
+    They are re-encoded (h264) with the original distances of their timestamps, and with the audio
+    of the same stretch (AAC), if there is any. Height and width are made even. Only some frames are
+    in memory at a time.
 
     Raises:
         VideoDecodeError: If the file cannot be decoded, or ends before ``start``.
@@ -200,9 +202,9 @@ def _with_decoding_times(packets: Iterable[Any]) -> Iterator[Any]:
 def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[float, float]:
     """Copy packets from the key frame at or before ``start`` up to one at or after ``end``.
 
-    Nothing is re-encoded; a stream of video and one of audio are kept. Returns the seconds from and
-    to which the copy reaches. Frames that an edit list hides before the start of the video are
-    copied, since others refer to them, and stay hidden.
+    Nothing is re-encoded, and one video and one audio stream are kept. The function returns the
+    start and the end of the copy in seconds. Frames that an edit list hides before the start of the
+    video are copied, because others refer to them, and stay hidden.
 
     Raises:
         VideoDecodeError: If the file cannot be opened, has no video, hides frames that the copy
@@ -210,7 +212,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
         WriteError: If ``out`` cannot be written.
     """
     if continuous_table(source, DecodeLimits()) is not None:
-        raise VideoDecodeError(source, "has a clock that restarts or jumps: leave out --fast")
+        raise VideoDecodeError(source, "has timestamps that restart or jump. Remove --fast")
     with open_container(source) as given, atomic_file(out) as unfinished:
         video = best_video_stream(source, given)
         base = video.time_base
@@ -236,7 +238,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
                 if begin is None or time < begin or (is_video and stop < float("inf")):
                     continue
                 if is_video and packet.is_discard and (time >= zero or kind != "mp4"):
-                    raise VideoDecodeError(source, "hides frames by an edit list: leave out --fast")
+                    raise VideoDecodeError(source, "hides frames by an edit list. Remove --fast")
                 if is_video:
                     reached = max(reached, time + float((packet.duration or 0) * packet.time_base))
                 shift = round(max(begin, zero) / packet.time_base)
@@ -265,7 +267,7 @@ def write_clips(
     """Write each segment (file, start, end) to a file of a folder, which is made if needed.
 
     Returns:
-        The files, and (path, reason) of those that cannot be cut.
+        The files, and (path, reason) of each file that cannot be cut.
     """
     os.makedirs(folder, exist_ok=True)
     written: list[Path] = []
@@ -275,7 +277,7 @@ def write_clips(
         try:
             if fast:
                 if is_elsewhere(file):
-                    raise VideoDecodeError(file, "is copied from files alone: leave out --fast")
+                    raise VideoDecodeError(file, "can be copied only from files. Remove --fast")
                 copy_clip(file, start, end, out)
             else:
                 cut_clip(file, start, end, out)

@@ -1,7 +1,7 @@
-"""Embeds videos and arrays of frames: one feature per video.
+"""Embedding of videos and arrays of frames, with one feature per video.
 
-A network here is a :class:`~sce_video.inference.network_input.VideoNetwork`: an encoder gives
-features, a classifier class probabilities, from the same views.
+A network is a :class:`~sce_video.inference.network_input.VideoNetwork`. An encoder computes
+features, and a classifier computes class probabilities from the same views.
 """
 
 from __future__ import annotations
@@ -63,19 +63,20 @@ def embed_videos(
 ) -> np.ndarray | list[Features]:
     """Compute features of videos: the mean of the representation h over the views of each.
 
-    A feature is **not** normalised: divide by its l2 norm before comparing by dot products. It is
-    a function of its video alone, bit for bit, whatever else is embedded in the same call.
+    A feature is **not** normalised, so divide it by its l2 norm before comparing by dot products.
+    It depends only on its video, bit for bit, whatever else is embedded in the same call.
 
     Args:
         model: From :func:`~sce_video.inference.model.load_model`.
-        videos: Paths (URLs, rows of a table as ``videos.lance/a.mp4``), arrays (T, H, W, 3) uint8
-            RGB, or a mix; or a single one.
+        videos: Paths (also URLs, and table rows such as ``videos.lance/a.mp4``), arrays (T, H, W,
+            3) uint8 RGB, or a mix of both; or a single one.
         options: Views and workers; None for the defaults of :class:`ViewOptions`.
         fps: Frames per second of the arrays, which are then treated as videos and have the feature
-            of a file with the same frames. None: an array is one clip, of which T frames are taken
-            at equal steps from first to last.
-        windows: Give the features of the windows of each video, with their times; arrays then need
-            ``fps``, and a camera (``rtsp://...``) or a pipe is embedded until it ends.
+            of a file with the same frames. If it is None, an array is one clip, from which T frames
+            are used at equal steps.
+        windows: Division of each video into windows, whose features are returned with their times.
+            Arrays then need ``fps``, and a camera (``rtsp://...``) or a pipe is embedded until it
+            ends.
 
     Returns:
         (N, D) float32; with ``windows``, for each video its
@@ -97,7 +98,7 @@ def embed_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: ViewOptions | None = None,
 ) -> Features:
-    """Embed one or many files; files that cannot be decoded are listed, not raised.
+    """Embed one or many files. Files that cannot be decoded are listed as failures.
 
     Returns:
         ``values`` (M, D), ``paths`` and ``indices`` of the M files that could be decoded, and
@@ -113,7 +114,7 @@ def rows_of_videos(
     options: ViewOptions,
     fps: float | None = None,
 ) -> np.ndarray:
-    """Return every video's row, (N, D) float32; arguments and errors as in :func:`embed_videos`."""
+    """Return every video's row, (N, D) float32, with the errors of :func:`embed_videos`."""
     parts = features_of_videos(network, videos, options, fps)
     return np.concatenate([part.values for part in parts])
 
@@ -125,10 +126,10 @@ def features_of_videos(
     fps: float | None = None,
     windows: Windows | None = None,
 ) -> list[Features]:
-    """Return the features of every video; arguments and errors as in :func:`embed_videos`."""
+    """Return the features of every video. Arguments and errors are as in :func:`embed_videos`."""
     count, arrays, paths = split_videos(videos)
     _check_rate(bool(arrays), fps, windows)
-    # Arrays are embedded here, files by the job: both keep their positions.
+    # Arrays are embedded here and files by the job. Both keep their positions.
     found = {
         i: _array_features(network, array, f"video {i}", options, fps, windows)
         for i, array in arrays.items()
@@ -148,9 +149,13 @@ def _check_rate(arrays: bool, fps: float | None, windows: Windows | None) -> Non
         if not positive:
             raise ValueError(f"windows of arrays need positive frames per second, got fps={fps}")
         if windows.shots:
-            raise ValueError("shots are found in files: give windows of arrays without shots")
+            raise ValueError(
+                "shots can be found only in files. Give windows without shots for arrays"
+            )
     elif fps is not None and not arrays:
-        raise ValueError("fps is for arrays: files contain the time stamps of their frames")
+        raise ValueError(
+            "fps is only for arrays, because files contain the timestamps of their frames"
+        )
     elif fps is not None and not positive:
         raise ValueError(f"fps must be positive frames per second, got {fps}")
 
@@ -178,7 +183,7 @@ def features_of_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: ViewOptions,
 ) -> Features:
-    """Return the rows of all files that can be decoded; arguments as in :func:`embed_files`."""
+    """Return the rows of all files that can be decoded. Arguments are as in :func:`embed_files`."""
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = iterate_features(network, [os.fspath(path) for path in given], options)
     parts = [replace(part, indices=np.full(len(part), number)) for number, part in enumerate(found)]

@@ -87,8 +87,8 @@ class FeatureFileRun:
                 store.absorb(path)
             if any(settings != self.job.settings for settings in store.settings()):
                 raise ValueError(
-                    f"{self.parts} is of another checkpoint, data set or pipeline: give another "
-                    f"--out, or remove {self.parts}"
+                    f"{self.parts} belongs to another checkpoint, dataset or pipeline. Give "
+                    f"another --out, or remove {self.parts}"
                 )
             yield store
 

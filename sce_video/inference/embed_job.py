@@ -1,7 +1,7 @@
-"""The job from videos to features: a batch job, whatever the videos and wherever it runs.
+"""The batch job from videos to features, for all kinds of videos and machines.
 
 An item is a video, or a batch of samples of a dataset. The index keeps its records, ``embed``
-writes them to a file, and :func:`iterate_features` gives them to the caller as they come.
+writes them to a file, and :func:`iterate_features` yields them as they are computed.
 """
 
 from __future__ import annotations
@@ -51,22 +51,23 @@ from sce_video.jobs import (
 from sce_video.utils.errors import UserError
 
 T = TypeVar("T")
-#: Seconds for the forward passes of an item, besides the time limit for decoding it.
+#: Time limit in seconds for the forward passes of an item, in addition to the limit for decoding
+#: it.
 _FORWARD_SECONDS = 600.0
 _NO_LIMIT = 1e6  # seconds, which timers of all systems accept
 
 
 class EmbedJob(BatchJob):
-    """Gives the row of a video, or of each of its windows.
+    """Job that computes the row of a video, or of each of its windows.
 
-    Each process gets a copy of the network. It computes with one thread on a CPU, so a row does
-    not depend on the number of processes.
+    Each process gets a copy of the network. It computes with one thread on a CPU, so a row does not
+    depend on the number of processes.
 
     Args:
         network: The network.
         options: Views.
         windows: How each video is divided; None for a row of the whole video.
-        settings: All that the rows depend on besides the videos, for records that are kept.
+        settings: Everything besides the videos that the rows depend on, for records that are kept.
         retry_failed: Whether videos that failed are due again, even if unchanged.
         ray: Address of a Ray cluster that the job runs on; None for this machine.
         processes_per_gpu: Processes that share a GPU of the cluster.
@@ -103,7 +104,7 @@ class EmbedJob(BatchJob):
         """Move the network to the device of this process, unless it is the one that sent it."""
         if not self._sent:
             return
-        # A sum over a whole tensor depends on the number of threads, and a row must not.
+        # A row must not depend on the number of threads, but a sum over a whole tensor does.
         torch.set_num_threads(1)
         cv2.setNumThreads(0)
         self.network = self.network.to(process_device(self.device))
@@ -122,7 +123,7 @@ class EmbedJob(BatchJob):
         return {**collate_views([sample]), **facts}
 
     def process(self, item: Item) -> Facts:
-        """Return the rows as data; of windows behind their spans."""
+        """Return the rows as data. Rows of windows follow their spans."""
         if self.windows is not None:
             return self._process_windows(item, self.windows)
         batch, name = self.read(item), self.describe(item)
@@ -153,7 +154,7 @@ class EmbedJob(BatchJob):
         return Facts(facts, found.spans.tobytes() + found.values.tobytes())
 
     def _run_network(self, function: Callable[[], T], item: Item) -> T:
-        """Return what a function of the network gives; its error would be one of all items."""
+        """Return the result of a function of the network, whose error would concern all items."""
         # Decoding windows and the network take turns, so their errors are told apart by type.
         try:
             with torch.no_grad():
@@ -176,7 +177,7 @@ class EmbedJob(BatchJob):
         return record_features(record, item.key)
 
     def samples(self, item: Item) -> list[Item]:
-        """Return the samples of an item as items of their own; none if it is a single one."""
+        """Return the samples of an item as separate items; none if there is only one."""
         return []
 
     def describe(self, item: Item) -> str:
@@ -207,7 +208,7 @@ def job_workers(count: int | None, decoding: float | None, ray: str | None = Non
     """Return where a job runs, with a time limit for items.
 
     Args:
-        count: Number of processes; 0 works in this process, with ``ray`` on the whole cluster.
+        count: Number of processes. 0 works in this process or, with ``ray``, on the whole cluster.
         decoding: Seconds that decoding an item may take; None for no limit.
         ray: Address of a Ray cluster.
     """
@@ -223,7 +224,7 @@ def failure_of(record: Record) -> str:
 
 
 def record_features(record: Record, path: str) -> Features:
-    """Return the rows in a record; of a video that failed none, but the reason."""
+    """Return the rows in a record, or the reason for a video that failed."""
     facts = record.facts
     if not record.done or record.data is None:
         nothing = np.empty((0, 0), np.float32)
@@ -249,15 +250,15 @@ def iterate_features(
     options: ViewOptions,
     windows: Windows | None = None,
 ) -> Generator[Features, None, None]:
-    """Yield the features of every file in order; none, and why, of a file that cannot be decoded.
+    """Yield the features of every file in order, or the reason why it cannot be decoded.
 
-    A file may crash the process that decodes it. Without workers it ends this process.
+    A file may crash the process that decodes it. Without workers, it ends this process.
 
     Raises:
-        RunError: If the network fails, or gives a value that is not finite.
+        RunError: If the network fails, or returns a value that is not finite.
     """
     job = EmbedJob(network, options, windows)
-    # A long video takes long; its reader has the time limit then, for each frame.
+    # A long video takes long, so its reader applies the time limit to each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout)
     items = (Item(f"{number:012}", {}, path) for number, path in enumerate(paths))
     for item, record in iterate_job(job, items, workers.at_most(max(1, len(paths)))):
@@ -265,7 +266,7 @@ def iterate_features(
 
 
 class VideoFiles(VideoDataset):
-    """The packed views of given videos, of which any error of a video makes a bad file."""
+    """Dataset of the packed views of given videos, in which any error makes a video a bad file."""
 
     def __init__(self, network: VideoNetwork, options: ViewOptions) -> None:
         steps = view_steps(network.settings, options.num_clips, options.num_crops)
@@ -274,7 +275,8 @@ class VideoFiles(VideoDataset):
 
     def read(self, path: str | os.PathLike[str]) -> PackedSample:
         """Return the sample of a file, which becomes the only one of the dataset."""
-        # The list is replaced, not extended: an index of millions keeps one path.
+        # The list is replaced and not extended, so that an index of millions of files keeps one
+        # path.
         self.videos = VideoList.from_paths([os.fspath(path)], [-1])
         self._known_bad.clear()
         return self[0]

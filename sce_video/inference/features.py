@@ -199,9 +199,9 @@ def read_features(path: str | Path, others: Iterable[str] = ()) -> Features:
         wrong, first = rows_not_finite(values)
         if wrong:
             raise ValueError(
-                f"{found.source}: {wrong} of {len(found)} rows of {name!r} hold NaN or "
-                f"infinity, the first is row {first}, {found.paths[first]}: "
-                "the network that made them has diverged"
+                f"{found.source}: {wrong} of {len(found)} rows of {name!r} contain NaN or "
+                f"infinity, the first is row {first}, {found.paths[first]}. The network that "
+                "computed them has diverged"
             )
     if found.labels is None:
         return found
@@ -209,8 +209,8 @@ def read_features(path: str | Path, others: Iterable[str] = ()) -> Features:
     if len(outside):
         raise ValueError(
             f"{found.source}: {len(outside)} labels are out of range, the first is "
-            f"{found.labels[outside[0]]} of {found.paths[outside[0]]}; "
-            f"labels are 0 to {MAX_LABEL}, -1 means none"
+            f"{found.labels[outside[0]]} of {found.paths[outside[0]]}. Labels must be 0 to "
+            f"{MAX_LABEL}, or -1 for none"
         )
     return found
 

@@ -158,7 +158,7 @@ def load_model(
     """
     for name, given in (("checkpoint", checkpoint), ("config", config)):
         if not isinstance(given, str | Path) and (given is not None or name == "checkpoint"):
-            raise TypeError(f"{name} is the path of a file, got {type(given).__name__}")
+            raise TypeError(f"{name} must be the path of a file, got {type(given).__name__}")
     network = read_network(checkpoint, config)
     with network.explained():
         settings = settings_from_config(network.config, trusted=network.trusted)
@@ -204,8 +204,8 @@ def check_model(model: object) -> None:
     if isinstance(model, VideoModel):
         return
     if isinstance(model, str | Path):
-        raise TypeError(f"a model is wanted, got a path: load_model({str(model)!r})")
-    raise TypeError(f"a model of load_model() is wanted, got {type(model).__name__}")
+        raise TypeError(f"expected a model, got a path. Load it with load_model({str(model)!r})")
+    raise TypeError(f"expected a model from load_model(), got {type(model).__name__}")
 
 
 def build_model(

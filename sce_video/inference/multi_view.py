@@ -15,8 +15,9 @@ from sce_video.datasets.transforms import cut_views
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.tensors import cudnn_benchmark
 
-# malloc returns larger blocks to the system after each use, and the system zeroes every page again:
-# on a CPU cutting 30 views of 8 x 256 x 256 at once takes six times as long as 10 at a time.
+# malloc returns larger blocks to the system after each use, and the system zeroes every page again.
+# On a CPU, cutting 30 views of 8 x 256 x 256 together takes six times as long as cutting 10 at a
+# time.
 _MAX_BYTES_ON_CPU = 24 * 2**20
 
 #: Maps normalised views (n, 3, T, H, W) to one row each, (n, C).
@@ -29,7 +30,7 @@ class BatchRows(NamedTuple):
     Attributes:
         values: (n, C) float32: features, or class probabilities, averaged over the views.
         num_views: Largest number of views (clips x crops) of a sample.
-        central: (n, C), the rows of the central views alone; None if not kept.
+        central: (n, C), the rows of only the central views; None if not kept.
         counts: Number of rows of each sample; None if each has one.
     """
 
@@ -79,12 +80,11 @@ def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> P
 
     Args:
         model: The first argument of the function.
-        batch: The batch. Its ``failures`` are samples that could not be decoded, of which it
-            contains nothing else.
+        batch: The batch. Samples that could not be decoded appear only in its ``failures``.
         function: Computes the rows.
     """
     part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
-    if len(batch["index"]) > 0:  # else all samples of the batch were skipped
+    if len(batch["index"]) > 0:  # without inputs, all samples of the batch were skipped
         values, part.num_views, central, counts = function(model, batch)
         part.values = [values] if len(values) else []
         part.central = [central] if central is not None else []
@@ -99,10 +99,10 @@ def view_chunks(
 ) -> Iterator[Tensor]:
     """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
-    On a CPU a chunk is at most 24 MiB, or one view. A video has ``frames`` uint8 (F, H, W, 3),
-    ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (height and width),
-    as :class:`~sce_video.datasets.transforms.PackVideo` makes them. Views are uint8
-    (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
+    On a CPU, a chunk has at most 24 MiB, or one view. A video contains ``frames`` uint8 (F, H, W,
+    3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (height and width),
+    as :class:`~sce_video.datasets.transforms.PackVideo` makes them. Views are uint8 (n, T, S, S,
+    3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")
@@ -110,7 +110,7 @@ def view_chunks(
     if on_cpu:
         bytes_per_view = video["positions"].shape[1] * 3 * math.prod(video["crop_size"])
         max_views = min(max_views, max(1, _MAX_BYTES_ON_CPU // bytes_per_view))
-    # Views are numbered clip by clip; the crops of a clip follow each other.
+    # Views are numbered clip by clip, so the crops of a clip follow each other.
     total = len(video["positions"]) * len(video["offsets"])
     parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
     if on_cpu:
@@ -123,7 +123,7 @@ def _cut_on_device(
     video: PackedSample, device: torch.device | str, parts: list[tuple[int, int]]
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
-    # Overlapping clips and crops share their frames: these cross the bus once, as uint8.
+    # Overlapping clips and crops share frames, which cross the bus only once, as uint8.
     frames = video["frames"].to(device, non_blocking=True)
     positions = video["positions"].to(device, non_blocking=True)
     offsets, (height, width) = video["offsets"].tolist(), video["crop_size"]
@@ -138,7 +138,7 @@ def _cut_on_device(
 
 
 def central_view(video: dict[str, Any]) -> int:
-    """Index of the view of a one-view test: clip ``K // 2``, crop ``C // 2``."""
+    """Return the index of the view of a one-view test: clip ``K // 2``, crop ``C // 2``."""
     clips, crops = len(video["positions"]), len(video["offsets"])
     return clips // 2 * crops + crops // 2
 
@@ -169,16 +169,16 @@ def rows_of_views(
 def row_function(
     model: Any, max_views: int = 30, precision: str = "float32", clips: bool = False
 ) -> tuple[str, RowFunction]:
-    """Return the kind of rows that a model gives, and the function that computes them.
+    """Return the kind of rows that a model computes, and the function that computes them.
 
-    "detection" is that of a model with a ``roi_head``, "recognition" with a ``cls_head``, otherwise
-    "representation". In "bfloat16" and "float16" the network runs in autocast; ``max_views`` of a
-    video per forward pass bound the device memory; ``clips`` gives representations of each clip.
-    Raises ValueError: an unknown precision.
+    The kind is "detection" for a model with a ``roi_head``, "recognition" with a ``cls_head``, and
+    otherwise "representation". With "bfloat16" and "float16", the network runs in autocast. At most
+    ``max_views`` views of a video per forward pass limit the device memory. ``clips`` requests
+    representations of each clip. ValueError is raised for an unknown precision.
     """
     known = ("float32", "bfloat16", "float16")
     if precision not in known:
-        raise ValueError(f"precision must be one of {', '.join(known)}: {precision!r}")
+        raise ValueError(f"precision must be one of {', '.join(known)}, got {precision!r}")
     dtype: torch.dtype = getattr(torch, precision)
     inner = unwrap_model(model)
     if hasattr(inner, "roi_head"):
@@ -193,8 +193,8 @@ def mean_representation(
 ) -> RowFunction:
     """Average the representation h over all views of each video (a row function).
 
-    With ``clips`` a row for each clip, the mean over its crops; ``counts`` says how many of each
-    video (:func:`~sce_video.evaluation.rows.mean_of_clips`).
+    With ``clips``, there is a row for each clip, the mean over its crops, and ``counts`` contains
+    their number for each video (:func:`~sce_video.evaluation.rows.mean_of_clips`).
     """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
@@ -203,7 +203,7 @@ def mean_representation(
                 return model(inputs=[view], mode="tensor")[0]
 
         videos = rows_of_views(model, batch, represent, max_views)
-        if clips:  # views are numbered clip by clip; those that were cut already have one crop
+        if clips:  # views are numbered clip by clip; views that were cut earlier have one crop
             crops = [len(video["offsets"]) for video in batch.get("videos", ())] or [1] * len(
                 videos
             )
@@ -220,9 +220,9 @@ def mean_representation(
 def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> RowFunction:
     """Compute the class probabilities of each video (a row function).
 
-    A row is the mean of the softmax vectors of all views (not the softmax of the mean logits);
-    ``central`` is the softmax vector of the central view. If G classifiers give logits
-    (N, G, K), a row holds their softmax vectors one after the other, (G * K,).
+    A row is the mean of the softmax vectors of all views, not the softmax of the mean logits.
+    ``central`` is the softmax vector of the central view. If G classifiers return logits (N, G, K),
+    a row contains their softmax vectors one after another, (G * K,).
     """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
@@ -233,7 +233,8 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
             return logits.float().softmax(dim=-1).flatten(1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
-        # A batch of views that were cut already does not tell clips from crops: the middle view.
+        # If the views were cut earlier, the batch does not tell clips from crops, so take the
+        # middle view.
         central = [central_view(video) for video in batch.get("videos", ())]
         central = central or [len(videos[0]) // 2] * len(videos)
         mean = torch.stack([video.mean(dim=0) for video in videos]).cpu()

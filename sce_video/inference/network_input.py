@@ -38,7 +38,7 @@ _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
 _IMAGES = ("LoadImage",)
-#: Clip duration in seconds for image networks, which use one frame per clip. Clips that are a
+#: Clip duration in seconds for image networks, which use one frame per clip. Frames that are a
 #: second apart differ visibly.
 _IMAGE_CLIP_DURATION = 1.0
 #: Config parts that may contain test transforms: ``<part>_dataloader`` and ``<part>_pipeline``
@@ -193,8 +193,8 @@ def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
     kind = str(preprocessor.get("type", _PREPROCESSORS[0])).removeprefix("sce_video.")
     if kind not in _PREPROCESSORS:
         raise ValueError(
-            f"data_preprocessor is a {kind}, whose scale of mean and std is not known here; "
-            f"known: {', '.join(_PREPROCESSORS)}"
+            f"data_preprocessor is a {kind}, whose scale of mean and std is not known. "
+            f"Use one of {', '.join(_PREPROCESSORS)}"
         )
     return _tuples(preprocessor.get("mean", 0.45)), _tuples(preprocessor.get("std", 0.225))
 
@@ -284,7 +284,9 @@ def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
     if not clips or not crops:
         raise ValueError("the config has no test pipeline (test_dataloader) with clips and crops")
     if type(clips[0]) is not int or not 1 <= clips[0] <= _MAX_CLIPS:
-        raise ValueError(f"num_clips must be a whole number of 1 to {_MAX_CLIPS}, got {clips[0]!r}")
+        raise ValueError(
+            f"num_clips must be a whole number from 1 to {_MAX_CLIPS}, got {clips[0]!r}"
+        )
     return clips[0], crops[0]
 
 
@@ -368,7 +370,7 @@ def embed_batch(
     if not bool(torch.isfinite(rows.values).all()):
         raise ValueError(
             f"the output for {name} is not finite: the network of {network.checkpoint} has "
-            "diverged. Take a checkpoint from before that"
+            "diverged. Use an earlier checkpoint"
         )
     return rows
 
@@ -429,7 +431,9 @@ def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
         return [ResizeShortSide(settings.short_side)]
     side, square = settings.short_side, settings.resize in _SQUARES.values()
     if square and num_crops != 1:
-        raise ValueError(f"frames squashed to a square have one crop, got num_crops={num_crops}")
+        raise ValueError(
+            f"frames squashed to a square allow only one crop, got num_crops={num_crops}"
+        )
     crop = settings.crop_size if num_crops == 1 else None
     interpolation = "bicubic" if settings.resize.endswith("bicubic") else "bilinear"
     return [ResizeAsProcessor((side, side) if square else side, crop, interpolation)]
@@ -476,7 +480,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
         videos = [videos]
     items = list(videos)
     if not items:
-        raise ValueError("no video to embed: the list is empty")
+        raise ValueError("there is no video to embed, because the list is empty")
     paths = {i: os.fspath(v) for i, v in enumerate(items) if isinstance(v, str | os.PathLike)}
     arrays = {i: checked_frames(v, i) for i, v in enumerate(items) if i not in paths}
     for i, path in paths.items():

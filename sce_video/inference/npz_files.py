@@ -87,7 +87,7 @@ class CheckedArray:
         self._row_bytes = array.nbytes // max(1, len(array))
         self._due = np.ones(-(-array.nbytes // DIGEST_BYTES), dtype=bool)
         if digests.shape != self._due.shape or digests.dtype != np.uint32:
-            raise ValueError(f"{name} has {digests.shape} checksums of {len(self._due)} blocks")
+            raise ValueError(f"{name} has {digests.shape} checksums, but {len(self._due)} blocks")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -160,7 +160,7 @@ class _Digests:
 
 
 def text_stream(texts: Sequence[str]) -> RowStream:
-    """Stream texts as a column as wide as the longest; an array needs 4 bytes per character."""
+    """Stream texts as a column that is as wide as the longest one, 4 bytes per character."""
     width = max(map(len, texts), default=0)
     return RowStream((len(texts),), np.dtype(f"<U{max(1, width)}"), texts)
 
@@ -249,8 +249,8 @@ def read_npz(
             # A decompression bomb has members that are far larger than the file.
             if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
                 raise ValueError(
-                    f"its {len(members)} members become {total:,} bytes, the file has {size:,}: "
-                    "that is no file of arrays"
+                    f"its {len(members)} members unpack to {total:,} bytes, but the file has only "
+                    f"{size:,}, so it is not a file of arrays"
                 )
             arrays = _members(path, stored, lazy)
         provenance = json.loads(str(arrays.pop("protocol", "{}")))
@@ -281,12 +281,12 @@ def _member_header(
         except ValueError:
             raise ValueError(f"{name!r} is not an array") from None
         if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"{name!r} is an array of a kind that is not read here")
+            raise ValueError(f"{name!r} is an array of a type that is not accepted")
         read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, fortran, dtype = read(member)
         stored = info.file_size - member.tell()
     if dtype.hasobject:
-        raise ValueError(f"{name!r} holds Python objects: object arrays are never unpickled")
+        raise ValueError(f"{name!r} contains Python objects. Object arrays are never unpickled")
     # Check each side before the product, which could overflow to a size that matches.
     if not all(0 <= side <= _MAX_SIDE for side in shape):
         raise ValueError(f"{name!r} has the impossible shape {shape}")
@@ -360,9 +360,9 @@ def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> n
     """Convert to (count,) int64; ValueError for other lengths and types, or 2**63 and more."""
     _check_length(path, array, name, count)
     if array.dtype.kind not in "iu":
-        raise ValueError(f"{path}: {name!r} must hold integers, got {array.dtype}")
+        raise ValueError(f"{path}: {name!r} must contain integers, got {array.dtype}")
     if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
-        raise ValueError(f"{path}: {name!r} holds {array.max()}, more than 64-bit integers can")
+        raise ValueError(f"{path}: {name!r} contains {array.max()}, more than 64-bit integers can")
     return np.array(array, dtype=np.int64)
 
 
@@ -376,7 +376,7 @@ def as_strings(path: str | Path, array: np.ndarray, name: str, count: int) -> li
             raise ValueError(f"got {array.dtype}")
         return [str(text) for text in array.tolist()]
     except ValueError as error:  # bytes that are not UTF-8 or numbers that are not characters
-        raise ValueError(f"{path}: {name!r} must hold text, {error}") from error
+        raise ValueError(f"{path}: {name!r} must contain text, {error}") from error
 
 
 def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) -> None:

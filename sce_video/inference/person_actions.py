@@ -25,7 +25,7 @@ from sce_video.registry import MODELS, TRANSFORMS
 
 @dataclass(frozen=True)
 class ActionModel:
-    """An action detector and its test pipeline; made by :func:`load_action_model`.
+    """An action detector with its test pipeline, made by :func:`load_action_model`.
 
     Attributes:
         detector: The network, in eval mode.
@@ -76,7 +76,7 @@ def score_boxes(
     Args:
         model: From :func:`load_action_model`.
         path: A video, or a folder of frames (30 per second).
-        second: The moment; the file begins at second ``begins_at``.
+        second: Time of the moment in seconds. The file begins at second ``begins_at``.
         boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
         begins_at: Second at which the file begins: 0, or 900 for the 15-minute cuts of AVA.
 
@@ -131,6 +131,6 @@ def read_moment(
         times = np.array([second])
         if around > 0:
             times = np.arange(max(0.0, second - around), second + around, 1 / rate)
-        # Not frames_played_at: beyond the end of the video its last frame stands still.
+        # Do not use frames_played_at, which repeats the last frame beyond the end of the video.
         batch = reader.frames_at(shown_at(reader.timestamps, times))
     return list(batch.frames.numpy()), rate

@@ -1,7 +1,8 @@
 """The test of a checkpoint's network, by the config inside the checkpoint.
 
-A config file is a program, so the one in the folder of a run is not run: the config inside the
-checkpoint is read as data, and of it only what a test needs, built from classes of this package.
+A config file is a program, so the config file in the folder of a run is not executed. The config
+inside the checkpoint is read as data. Only what a test needs is built, from classes of this
+package.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _CLAIMS = ("benchmark", "split")
 def stored_test(checkpoint: str | Path) -> Config:
     """Return a test config with the network, views and metrics of the config in a checkpoint.
 
-    ``checkpoint`` is a file or a URL; or the weights of a pretrained network, with the
-    ``config.json`` next to them.
+    ``checkpoint`` is a file, a URL, or the weights of a pretrained network with the ``config.json``
+    next to them.
 
     Raises:
         FileNotFoundError: If there is no such checkpoint.
@@ -68,7 +69,7 @@ def _model(model: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
 
 
 def _test(stored: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
-    """Return loader, loop and metrics; by default as for a pretrained network."""
+    """Return loader, loop and metrics, by default as for a pretrained network."""
     loader, loop = stored.get("test_dataloader"), stored.get("test_cfg")
     if not isinstance(loader, dict) or not isinstance(loop, dict):
         own = test_settings({"model": settings.to_dict()})

@@ -1,6 +1,6 @@
 """Features of the windows of a long video, in one ordered pass over its frames.
 
-Frames are dropped when no further window needs them: memory depends on the windows alone.
+Frames are dropped when no further window needs them, so memory depends only on the windows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from sce_video.inference.network_input import (
 #: Share of a window's frames that must exist. Missing frames of a damaged file are replaced by the
 #: nearest ones.
 _FRACTION_NEEDED = 0.75
-#: Seconds that a video may be shorter than its container states: durations are rounded.
+#: Number of seconds by which a video may be shorter than its container states, because durations
+#: are rounded.
 _CUT_OFF = 0.5
 
 
@@ -54,7 +55,7 @@ def embed_windows(
     """
     name = os.fspath(path)
     cuts = None
-    if windows.shots:  # a pass of its own: spans must be known before the first frame
+    if windows.shots:  # in a separate pass, because spans must be known before the first frame
         with open_patiently(name, options) as reader:
             cuts = find_cuts(reader, options.timeout)
     with open_patiently(name, options) as reader:
@@ -64,19 +65,20 @@ def embed_windows(
 
 @dataclass(frozen=True)
 class _CutSettings:
-    """Search for cuts by the colour histograms of frames; the values were chosen by hand."""
+    """Settings for finding cuts by colour histograms of frames. The values were chosen by hand."""
 
     #: Side in pixels to which a frame is reduced before its colours are counted.
     side: int = 32
     #: Bins per colour channel.
     bins: int = 8
-    #: Share of the colours that a cut changes at least: half the L1 distance of two histograms.
+    #: Smallest share of the colours that a cut changes, as half the L1 distance between two
+    #: histograms.
     least_change: float = 0.3
-    #: How many times as much as the frames around it a cut changes at least.
+    #: Smallest ratio of the change at a cut to the changes between the frames around it.
     times: float = 3.0
-    #: Frames on either side that a cut is compared with.
+    #: Number of frames on either side with which a cut is compared.
     around: int = 6
-    #: Seconds that a shot lasts at least.
+    #: Shortest duration of a shot in seconds.
     shortest: float = 0.5
 
 
@@ -84,11 +86,11 @@ _CUT = _CutSettings()
 
 
 def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
-    """Return the start of every shot after the first, in seconds; every frame is decoded.
+    """Return the start of every shot after the first, in seconds.
 
-    A cut is a change of the colour histogram that is large and far larger than those around it;
-    dissolves and fades are not found. ``patience``: seconds that decoding the next frame may take.
-    VideoDecodeError if it cannot be decoded.
+    Every frame is decoded. A cut is a change of the colour histogram that is large, and far larger
+    than the changes around it. Dissolves and fades are not found. ``patience`` limits the seconds
+    for decoding the next frame. VideoDecodeError is raised if it cannot be decoded.
     """
     import cv2
 
@@ -118,9 +120,9 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
 def embed_span(
     network: VideoNetwork, path: str, start: float, end: float, options: ViewOptions
 ) -> np.ndarray:
-    """Compute the feature (D,) of the moment ``[start, end)`` of a video, decoded by itself.
+    """Compute the feature (D,) of the moment ``[start, end)`` of a video, decoded separately.
 
-    Raises VideoDecodeError, and ValueError if the video ends before ``start``.
+    VideoDecodeError can be raised, and ValueError if the video ends before ``start``.
     """
     with open_patiently(path, options) as reader:
         if start >= reader.duration:
@@ -133,7 +135,7 @@ def embed_span(
 
 
 def open_patiently(path: str, options: ViewOptions) -> VideoReader:
-    """Open a reader whose time limit applies to opening only."""
+    """Open a reader whose time limit applies only to opening."""
     deadline = None if options.timeout is None else time.monotonic() + options.timeout
     return open_video(path, deadline=deadline)
 
@@ -141,9 +143,9 @@ def open_patiently(path: str, options: ViewOptions) -> VideoReader:
 def windows_of_reader(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Features:
-    """Compute features of windows with these spans; errors as in :func:`embed_windows`."""
-    # One array from the beginning: a small block of memory for each window, between the large ones
-    # of the network, would keep malloc from using these again.
+    """Compute features of windows with these spans. Errors are as in :func:`embed_windows`."""
+    # Use one array from the beginning. A small block of memory for each window, between the large
+    # blocks of the network, would keep malloc from reusing these.
     features = np.empty((len(spans), network.row_size), dtype=np.float32)
     kept = np.zeros(len(spans), dtype=bool)
     for i, sample in enumerate(pack_windows(network, reader, spans, options)):
@@ -189,14 +191,15 @@ def pack_windows(
                 num_clips=options.num_clips,
             )
 
-    # Planned twice, since the plans of a day at half a second are gigabytes: first for the frames
-    # that any window needs, of which each is decoded and resized once.
+    # Plan twice, because the plans for windows every half second of a whole day take gigabytes. The
+    # first pass finds the frames that any window needs, and each of them is decoded and resized
+    # once.
     needs = np.zeros(len(reader.timestamps), dtype=bool)
     earliest = np.empty(len(spans), dtype=np.int64)
     for i, clips in enumerate(planned()):
         frames = np.concatenate([clip.frames for clip in clips])
         needs[frames], earliest[i] = True, frames.min()
-    # Of a frame that this window does not need, one further on may.
+    # A later window may need a frame that this one does not need.
     earliest = np.minimum.accumulate(earliest[::-1])[::-1]
     steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
 
@@ -241,7 +244,7 @@ def window_views(
     there = needed[known]
     nearest = there[np.abs(there[None] - needed[:, None]).argmin(axis=1)]
     frames = np.stack([held[number] for number in nearest.tolist()])
-    # Frames are held once, though clips of a window may share them.
+    # Each frame is held only once, although clips of a window may share it.
     positions = np.searchsorted(needed, np.stack([clip.frames for clip in clips]))
     view = LazyView(ArrayFrames(frames), np.arange(len(frames)))
     return {"views": [view], "positions": positions, "label": -1, "index": 0, "seed": 0}

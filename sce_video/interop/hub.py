@@ -1,4 +1,4 @@
-"""Networks that go to the Hugging Face hub and come from there, by its own mixin."""
+"""Upload of networks to the Hugging Face hub and download from it, by its own mixin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HubNetwork(
     library_name="sce_video",
     tags=["video", "self-supervised"],
 ):
-    """A network that goes to the hub and comes from there.
+    """A network that can be uploaded to the hub and downloaded from it.
 
     ``HubNetwork(network).push_to_hub("user/name")`` and ``HubNetwork.from_pretrained("user/name")``
     are inherited from the mixin, with its arguments. Errors are as in ``from_pretrained``.

@@ -136,7 +136,8 @@ def _files(dataset: Any, count: int, where: str) -> Iterator[list[str]]:
     columns = set(dataset.column_names) & {"text", "image", "audio", _COLUMN}
     if columns != {_COLUMN}:
         raise ValueError(
-            f"{where}: this encoder takes videos alone, the task gives {sorted(columns) or 'none'}"
+            f"{where}: this encoder accepts only videos, but the task contains "
+            f"{sorted(columns) or 'none'}"
         )
     if len(dataset) == 0:
         raise ValueError(f"{where}: there are no videos")

@@ -174,7 +174,7 @@ def pretrained_folder(
             from huggingface_hub import snapshot_download
         except ImportError:
             raise MissingPackageError(
-                f"no local folder {name}; to look for it in the hub: pip install sce-video[hf]"
+                f"no local folder {name}. To look for it on the hub, run pip install sce-video[hf]"
             ) from None
         try:
             files = [WEIGHTS, CONFIG]
@@ -184,7 +184,8 @@ def pretrained_folder(
         except Exception as error:  # huggingface_hub and its HTTP client raise many errors
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ValueError(
-                f"no local folder {name}, and it cannot be had from the hub: {reason[0][:300]}"
+                f"no local folder {name}, and it cannot be downloaded from the hub: "
+                f"{reason[0][:300]}"
             ) from error
         folder = Path(found)
     elif not folder.is_dir():

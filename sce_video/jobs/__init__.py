@@ -1,4 +1,4 @@
-"""Batch jobs: a function over very many items, on this machine or a Ray cluster, resumable.
+"""Resumable batch jobs: a function over very many items, on this machine or a Ray cluster.
 
 A job is a :class:`BatchJob`, its results are the records of a :class:`RecordStore`, and
 :func:`run_job` processes what is due. See docs/jobs.md.

@@ -1,9 +1,8 @@
 """Batch jobs: items, a function of one item, and its records in one SQLite file.
 
-The driver holds SQLite's exclusive lock of its file from the first to the last moment. Meanwhile
-the file is in WAL mode, which needs no shared memory with that lock. A record costs one write and
-no flush, and survives a kill of the driver. A power failure loses only the latest records. A closed
-store is one plain SQLite file.
+The driver holds SQLite's exclusive lock on its file all the time. The file is in WAL mode, which
+needs no shared memory with this lock. A record costs one write and no flush, and survives a kill of
+the driver. A power failure loses only the latest records. A closed store is one plain SQLite file.
 """
 
 from __future__ import annotations
@@ -135,13 +134,13 @@ class BatchJob:
     def setup(self) -> None:
         """Load what all items need (a model, a decoder) into attributes, once per process.
 
-        An exception here ends the run: no item fails for it.
+        An exception here ends the run, and no item fails because of it.
         """
 
     def process(self, item: Item) -> dict[str, Any] | Facts:
         """Return facts about one item as JSON values, and write its output to ``item.temporary``.
 
-        The same item gives the same facts, whichever process runs it and however often.
+        The same item always has the same facts, in any process.
 
         Raises:
             ItemError: If the item fails. Any other exception also fails the item, with the kind
@@ -156,9 +155,9 @@ class BatchJob:
         return item.source
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Return whether a record of the same settings stands, so that the item is not due again.
+        """Return whether a record with the same settings is still valid, so an item is not due.
 
-        The runner also compares source and output; by default all failures are due again.
+        The runner also compares source and output. By default, all failures are due again.
         """
         return record.done
 
@@ -176,7 +175,7 @@ def file_state(path: str | os.PathLike[str]) -> State:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-_APPLICATION = 0x5CE51DE0  # SQLite's application_id, by which our files are known
+_APPLICATION = 0x5CE51DE0  # SQLite's application_id, by which our files are recognised
 _SCHEMA = {
     "meta": "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "settings": "CREATE TABLE settings (id INTEGER PRIMARY KEY, value TEXT UNIQUE NOT NULL)",
@@ -186,7 +185,8 @@ _SCHEMA = {
         "output TEXT, output_bytes INTEGER, time_limit REAL, time REAL NOT NULL, data BLOB)"
     ),
 }
-# Text is bound as bytes and cast: Python refuses names that are not UTF-8, SQLite keeps them.
+# Text is bound as bytes and cast, because Python refuses names that are not UTF-8 and SQLite stores
+# them.
 _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
@@ -374,11 +374,11 @@ def _check_format(connection: sqlite3.Connection, job: str) -> str:
     found = dict(connection.execute(sql))
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found != _SCHEMA or application != _APPLICATION:
-        raise sqlite3.DatabaseError("its tables are others")
+        raise sqlite3.DatabaseError("its tables differ")
     sql = "SELECT name, value FROM meta WHERE name IN ('job', 'id') AND length(value) <= 100"
     meta = dict(connection.execute(sql))
     if meta.get("job") != job or "id" not in meta:
-        raise sqlite3.DatabaseError(f"it holds those of {meta.get('job')!r}")
+        raise sqlite3.DatabaseError(f"it contains records of {meta.get('job')!r}")
     return str(meta["id"])
 
 
@@ -428,7 +428,7 @@ def _record(row: tuple[Any, ...]) -> Record:
     kinds = (dict, dict | None, text, text, text, text | None, int | None, number | None, number)
     values = (facts, source, key, kind, reason, output, size, limit, when)
     if not all(map(isinstance, (*values, data), (*kinds, bytes | None))):
-        raise ValueError("a record holds something else")
+        raise ValueError("a record has fields of the wrong types")
     settings = _parsed_settings(settings)
     return Record(
         *(key, bool(done), source, settings, facts, kind, reason, output, size, limit, when, data)
@@ -454,7 +454,7 @@ def _records(connection: sqlite3.Connection) -> Iterator[Record]:
 def _parsed_settings(text: str) -> dict[str, Any]:
     settings = parse_json(text, "settings")
     if not isinstance(settings, dict):
-        raise ValueError("settings are something else")
+        raise ValueError("settings must be a JSON object")
     return settings
 
 

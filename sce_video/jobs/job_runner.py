@@ -18,7 +18,8 @@ from sce_video.jobs.job import BatchJob, Facts, Item, Record, RecordStore, RunEr
 from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, run_here, run_local
 from sce_video.utils.cores import usable_cores
 
-# Of an unfinished output: digest of its name, which may have full length; store; run; attempt.
+# Parts of the name of an unfinished output: digest of the final name, which may have full length;
+# store; run; attempt.
 _NAME = re.compile(
     r"\.[0-9a-f]{16}\.(?P<store>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})\.[0-9a-f]{8}\.part"
 )
@@ -59,7 +60,7 @@ class Workers:
             return run_here(job, items)
         if self.ray is None:
             return run_local(job, items, self.count or usable_cores(), self.timeout)
-        from sce_video.jobs.ray_cluster import run_on_ray  # Ray is an extra
+        from sce_video.jobs.ray_cluster import run_on_ray  # Ray is an optional dependency
 
         return run_on_ray(job, items, self.ray, self.count, self.timeout)
 
@@ -132,7 +133,7 @@ def run_job(
 def iterate_job(
     job: BatchJob, items: Iterable[Item], workers: Workers
 ) -> Generator[tuple[Item, Record], None, None]:
-    """Process all items and yield their records, in the order of the items; nothing is stored.
+    """Process all items and yield their records in the order of the items, without storing them.
 
     Args:
         job: Job whose items have no outputs and whose sources are not watched.
@@ -160,7 +161,7 @@ def iterate_job(
 
 
 def _check_run(job: BatchJob, outcome: Outcome) -> None:
-    """Raise the error that ends a run, if an outcome is one: no item has failed then."""
+    """Raise the error that ends a run, if the outcome contains one. No item has failed then."""
     if outcome.fault in ("storage", "run"):
         raise (StorageError if outcome.fault == "storage" else RunError)(outcome.detail)
     if outcome.fault == "setup":
@@ -194,7 +195,7 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     the job's ``holds`` agrees, and the output of a finished item still has the recorded size.
     """
     record = store.get(item.key)
-    # Settings are compared as the store gives them back: JSON has no tuples.
+    # Settings are compared in the form that the store returns, because JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):
         return False
     # A finished item stays finished if its source no longer exists.
@@ -234,7 +235,7 @@ class _Driver:
         """Yield the items to process, with temporary paths; record all other items immediately."""
         for item in items:
             current = is_current(self.job, item, self.store)
-            # A disk that is not mounted loses nothing, not even when all items are forced.
+            # If a disk is not mounted, no records are lost, even if all items are forced.
             if current and (not force or item.source is None):
                 self.counts.kept += 1
                 if force:
@@ -278,7 +279,8 @@ class _Driver:
     def finish(self, item: Item, outcome: Outcome) -> None:
         """Rename the output of a finished item and record the outcome."""
         _check_run(self.job, outcome)
-        # Asked after the item: what was read may be half the old content and half the new.
+        # Check the state after the item, because half of the old and half of the new content may
+        # have been read.
         state = self.job.source(item)
         if outcome.fault is None and state != item.source:
             outcome = Outcome(None, "changed", "changed while it was being read")
@@ -288,7 +290,8 @@ class _Driver:
             try:
                 if outcome.fault is None:
                     size = os.path.getsize(item.temporary)
-                    # Before it is recorded: killed in between, the item is done again, not lost.
+                    # Do this before recording it. If the process is killed in between, the item is
+                    # done again and not lost.
                     os.replace(item.temporary, final)
                 else:
                     Path(item.temporary).unlink(missing_ok=True)

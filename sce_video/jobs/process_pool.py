@@ -1,8 +1,8 @@
 """Items of a job in processes of this machine. A crash or a hang costs only one item.
 
 The processes belong to ``pebble.ProcessPool``, which kills a worker that exceeds its time limit and
-replaces one that crashed. The replacement takes a minute if the worker was killed in the instant in
-which it receives an item, while it holds the lock of pebble's pipe. This module adds three things.
+replaces one that crashed. The replacement takes a minute if the worker was killed while it was
+receiving an item, because it then holds the lock of pebble's pipe. This module adds three things.
 Few items are scheduled ahead, so the items may be a generator over millions. Outcomes are yielded
 as values. A worker ends itself if its parent is killed while it hangs.
 """
@@ -121,7 +121,8 @@ def _run(
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
-                # Each limit is for a failure of the one before: the function's, pebble's, the alarm
+                # Each limit applies if the one before it fails: the function's, pebble's, the
+                # alarm's
                 arguments = (function, item[1], timeout + 2 * _GRACE)
                 future: Future = Future()
                 try:
@@ -140,19 +141,20 @@ def _run(
                 item = pending.pop(done)
                 breaks = 0
                 if _ended_from_outside(done) and item[0] not in again:
-                    # Its item did not end it, so another worker gets it once more.
+                    # The worker was not ended by its item, so another worker gets the item once
+                    # more.
                     again.append(item[0])
                     items = chain([item], items)
                     continue
                 yield item[0], _outcome_of(done, timeout, twice=item[0] in again)
                 again = [key for key in again if key != item[0]]
             elif done is not None or not pool.active:
-                # pebble gives up when a worker ends that holds no item: a new pool takes over.
+                # pebble gives up if a worker ends without holding an item, so start a new pool.
                 breaks += 1
                 if breaks == _MOST_BREAKS:
                     raise WorkersEndedError(
-                        "the worker processes end before they process an item; a script of one's "
-                        'own starts them under if __name__ == "__main__":'
+                        "the worker processes exit before they process an item. A script of your "
+                        'own must start them under if __name__ == "__main__":'
                     )
                 pool.stop()
                 pool.join()
@@ -214,7 +216,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
     """Return the outcome of a call in this process, whatever exception it raises.
 
     Its fault is the kind of an ItemError, ``storage``, ``run``, or ``error`` for any other
-    Exception; KeyboardInterrupt and SystemExit pass.
+    Exception. KeyboardInterrupt and SystemExit are not caught.
     """
     try:
         return Outcome(function(argument))
@@ -226,7 +228,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
 
 
-#: State of a worker process: its job, and why the setup failed.
+#: State of a worker process: its job, and the reason why its setup failed.
 _job: BatchJob | None = None
 _problem = ""
 
@@ -255,7 +257,7 @@ def pack(job: BatchJob) -> PackedJob:
         return PackedJob(pickle.dumps(job), type(job).__module__, own_modules())
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise WorkersEndedError(
-            f"{job.name} cannot be sent to other processes: {error}. Work in this process: "
+            f"{job.name} cannot be sent to other processes: {error}. To work in this process, set "
             "--workers 0"
         ) from error
 
@@ -281,7 +283,7 @@ def run_local(
 
 
 def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
-    """Yield (item, outcome), each made in this process: no time limit, and a crash ends the run."""
+    """Yield (item, outcome) from this process. There is no time limit, and a crash ends the run."""
     _, problem = _set_up(job)
     for item in map(_attempt, items):
         yield item, Outcome(None, "setup", problem) if problem else call(job.process, item)

@@ -27,9 +27,9 @@ from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, pack, 
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.version import __version__
 
-#: Seconds until the address of a cluster must answer.
+#: Time limit in seconds for the address of a cluster to answer.
 _CONNECT_SECONDS = 10.0
-#: Seconds until each node must tell its version.
+#: Time limit in seconds for each node to report its version.
 _CHECK_SECONDS = 60.0
 _WATCH = "import sys; sys.stdin.buffer.read() or print(sys.argv[1], file=sys.stderr)"
 _ENDED = (
@@ -53,12 +53,12 @@ def connection(ray: Any, address: str) -> Iterator[None]:
     Raises:
         ClusterError: If the cluster does not exist, or was lost during the block.
     """
-    if ray.is_initialized():  # the caller's, who ends it
+    if ray.is_initialized():  # the caller has started Ray, and ends it
         yield
         return
     host, _, port = address.rpartition(":")
     try:
-        if host and "/" not in host and port.isdecimal():  # where Ray would try for minutes
+        if host and "/" not in host and port.isdecimal():  # because Ray would try for minutes
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise ClusterError(f"there is no Ray cluster at {address!r}: {error}") from error
@@ -97,7 +97,7 @@ def check_versions(ray: Any) -> None:
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def version() -> str:  # nested, so it is sent whole: there may be no sce_video to import
+    def version() -> str:  # nested, so that Ray sends all of it: sce_video may be missing there
         try:
             from sce_video.version import __version__ as found
         except Exception as error:
@@ -122,13 +122,14 @@ def check_versions(ray: Any) -> None:
             continue  # the node has gone
         if theirs != __version__:
             raise ClusterError(
-                f"node {host} of the Ray cluster has sce_video {theirs}, here it is {__version__}: "
-                "install the same version on all nodes"
+                f"node {host} of the Ray cluster has sce_video {theirs}, but this machine has "
+                f"{__version__}. Install the same version on all nodes"
             )
 
 
 _AHEAD = 2  # calls scheduled per actor: the one in progress and the next
-#: Seconds that the items of one call should take: short calls would spend their time on overhead.
+#: Intended duration in seconds of the items of one call. Shorter calls would mostly consist of
+#: overhead.
 _CALL_SECONDS = 1.0
 #: Maximum number of items per call. If a call is lost, its items are processed again, one by one.
 _MOST_TOGETHER = 64
@@ -169,7 +170,7 @@ def run_on_ray(
         ) from error
     with connection(ray, address):
         check_versions(ray)
-        # in a list Ray leaves it a reference
+        # inside a list, it stays a reference
         payload = [ray.put((__version__, pack(job), timeout, os.getcwd()))]
         actors = _Actors(ray, job, payload, count)
         try:
@@ -187,13 +188,13 @@ class _Host:
         version, job, timeout, folder = ray.get(payload[0])
         if version != __version__:  # a node that came later
             raise ClusterError(f"a node has sce_video {__version__}, the driver {version}")
-        # Relative paths are the driver's. A node without its folder may need none of them.
+        # Relative paths refer to the driver's folder. A node without this folder may not need them.
         with contextlib.suppress(OSError):
             os.chdir(folder)
-        # Ray's own program, which the processes would import to find what a script defines.
+        # Ray's own program, which the processes would import to find definitions of a script.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._todo: deque[Item] = deque()
-        # None says that there is no other item now, see process_items.
+        # None means that there is currently no other item (process_items).
         taken = (self._todo.popleft() if self._todo else None for _ in repeat(None))
         self._outcomes = run_local(job, taken, 1, timeout)
 
@@ -264,7 +265,7 @@ class _Actors:
         return reference
 
     def ended(self, reference: Any, lost: bool) -> None:
-        """Note that a call has ended and, if ``lost``, that its actor is gone."""
+        """Record that a call has ended and, if ``lost``, that its actor is gone."""
         actor = self._where.pop(reference)
         if actor in self._load:
             self._load[actor] -= 1
@@ -285,10 +286,10 @@ class _Run:
     def __init__(self, ray: Any, actors: _Actors, timeout: float) -> None:
         self._ray, self._actors, self._timeout = ray, actors, timeout
         self.pending: dict[Any, list[Item]] = {}
-        self._together = 1  # items of the next call
-        self._again: deque[Item] = deque()  # each by a call of its own
+        self._together = 1  # number of items in the next call
+        self._again: deque[Item] = deque()  # each gets its own call
         self._faults: Counter[tuple[str, str]] = Counter()
-        self._not_started = 0  # processes, one after the other
+        self._not_started = 0  # number of consecutive processes that did not start
 
     def outcomes(self, items: Iterator[Item]) -> Done:
         """Schedule items as there is room, and yield (item, outcome)."""
@@ -329,7 +330,7 @@ class _Run:
             return
         except errors.RayError as error:
             self._actors.ended(reference, True)
-            if len(items) > 1:  # one of them may be at fault: each by a call of its own
+            if len(items) > 1:  # one of them may be at fault, so each gets its own call
                 self._again += items
                 return
             killed = isinstance(error, errors.OutOfMemoryError | errors.WorkerCrashedError)

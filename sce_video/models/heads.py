@@ -98,8 +98,8 @@ class MLP(BaseModule):
         layers: list[nn.Module] = []
         if num_layers == 0 and not (norm_output and in_channels == out_channels):
             raise ValueError(
-                "num_layers=0 is the output BN alone: set norm_output=True, and out_channels to "
-                f"the {in_channels} of the input, got {out_channels}"
+                "num_layers=0 leaves only the output BN. Set norm_output=True, and out_channels "
+                f"to the {in_channels} of the input, got {out_channels}"
             )
         for _ in range(num_layers - 1):
             layers.append(nn.Linear(in_channels, hidden_channels, bias=bias))
@@ -291,7 +291,7 @@ class AttentiveProbeHead(nn.Module):
         self.num_classes = num_classes
         self.in_channels = in_channels
         self.depth = depth
-        # A buffer, so that a checkpoint contains the grid that it was trained with.
+        # This is a buffer, so that a checkpoint contains the grid with which it was trained.
         self.register_buffer("points", torch.tensor(grid, dtype=torch.float64))
         first = AttentiveProbe(in_channels, num_classes, num_heads, depth, mlp_ratio)
         self.probes = nn.ModuleList(copy.deepcopy(first) for _ in grid)

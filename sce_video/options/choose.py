@@ -95,8 +95,10 @@ class ChooseOptions(Options):
         if self.group_pattern is not None and columns:
             raise OptionError(f"give either {{group_pattern}} or {{{columns[0]}}}, not both")
         if "=" in (self.fold_column or ""):
-            raise OptionError("each fold is tested. Give {fold_column} the name alone")
+            raise OptionError(
+                "every fold is tested. Give {fold_column} only the name of the column"
+            )
         if self.folds is not None and (not grouped or self.fold_column):
-            raise OptionError("{folds} needs groups. Give {group_pattern} or {group_column} alone")
+            raise OptionError("{folds} needs groups. Give only {group_pattern} or {group_column}")
         if self.seconds <= 0:
             raise OptionError("{budget} must be above 0", self.budget)

@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Options)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line that suggests the option which was probably meant."""
+    """A parser whose one-line errors suggest the option that the user probably meant."""
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -35,8 +35,10 @@ class Parser(argparse.ArgumentParser):
         if rest:
             word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
             near = difflib.get_close_matches(word, self._option_string_actions, 1)
-            what = "no option" if word.startswith("-") else "one argument too many,"
-            self.error(f"{what} {word}{f', meant {near[0]}?' if near else ''}")
+            what = (
+                "there is no option" if word.startswith("-") else "there is one argument too many:"
+            )
+            self.error(f"{what} {word}{f'. Did you mean {near[0]}?' if near else ''}")
         return given
 
     def add_import(self) -> None:
@@ -47,8 +49,10 @@ class Parser(argparse.ArgumentParser):
             action="append",
             dest=argparse.SUPPRESS,
             default=argparse.SUPPRESS,
-            help="import this module of your own first, which registers methods, networks or other "
-            "parts. May be repeated (docs/extend.md)",
+            help=(
+                "import this Python module first, which registers your own methods, networks or "
+                "other classes. Can be repeated (docs/extend.md)"
+            ),
         )
 
     def error(self, message: str) -> Any:
@@ -120,7 +124,7 @@ def parser_of(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         add_help=False,
-        argument_default=argparse.SUPPRESS,  # the defaults are those of the dataclass
+        argument_default=argparse.SUPPRESS,  # the dataclass has the defaults
     )
     parser.add_argument("-h", "--help", action="help", help="show this message and exit")
     parser.add_import()
@@ -133,7 +137,7 @@ def parser_of(
     return parser
 
 
-#: Placeholders of numbers in the help; texts have the name of their option.
+#: Placeholders for numbers in the help. Texts have the name of their option.
 _PLACEHOLDERS = {int: "N", float: "X"}
 
 
@@ -167,7 +171,7 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
 
 
 def _usage(options: type[Options], shown: Sequence[Field]) -> str:
-    """Return the arguments of the usage line: what has no flag, what is required, and the rest."""
+    """Return the arguments of the usage line: positional ones, required ones, and the rest."""
     words = []
     for declared in sorted(shown, key=lambda declared: not spec_of(declared).positional):
         spec, name = spec_of(declared), flag_names(options)[declared.name]

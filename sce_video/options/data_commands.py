@@ -82,8 +82,8 @@ def check_name(name: str) -> None:
     known = (*DATA_SETS, *GENERATED)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
-        meant = f", meant {near[0]}?" if near else ""
-        raise ValueError(f"no dataset {name!r}{meant} (known: {', '.join(known)})")
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"there is no dataset {name!r}.{meant} The names are {', '.join(known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ class PrepareOptions(Options):
         if self.k200_ids and not (self.k200 or self.k200_classes is not None):
             raise OptionError("{k200_ids} needs {k200} or {k200_classes}")
         if self.k200_ids and len(self.k200_ids) != 2:
-            raise OptionError("{k200_ids} takes the file of train and the file of val")
+            raise OptionError("{k200_ids} needs two files, first train, then val")
         if self.videos is not None and self.frames is not None:
             raise OptionError("give {videos} or {frames}, not both")
         if self.detections and self.no_detections:

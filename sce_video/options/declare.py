@@ -372,7 +372,7 @@ def python_call(options: type[T], function: Callable[[T], R]) -> Callable[..., R
             return function(args[0])
         for name in given.keys() - parameters.parameters.keys():
             near = difflib.get_close_matches(name, parameters.parameters, 1)
-            meant = f", meant {near[0]}?" if near else ""
+            meant = f". Did you mean {near[0]}?" if near else ""
             raise TypeError(f"{function.__name__}() has no argument {name}{meant}")
         return function(options(**parameters.bind(*args, **given).arguments))
 

@@ -39,14 +39,14 @@ _OF_INDEXES = ("clips", "crops", "device")
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions(Options):
-    """Write a feature of every video of a folder, a table or a config's data to an .npz file.
+    """Write one feature vector per video of a folder, a table or a config to an .npz file.
 
     The file contains features (N, D) float32, paths, labels (N,) from sub-folders, the table or the
     list, and their provenance as JSON. sce-video retrieve and sce-video probe evaluate it. Features
     are saved one by one in F.npz.parts, so that the same command resumes an interrupted run.
 
     With --windows, every row is a window of a video, and the arrays starts and ends contain its
-    seconds.
+    start and end in seconds.
     """
 
     videos: str | None = option(
@@ -125,7 +125,7 @@ class EmbedOptions(Options):
 class IndexOptions(Options):
     """Build or update the search index of a folder or a table of videos.
 
-    A second run embeds new and changed videos only. An interrupted run resumes where it stopped.
+    A second run embeds only new and changed videos. An interrupted run resumes where it stopped.
     With --windows, the rows of the index are moments of the videos. With a CSV file
     (path,start,end,label), they are the segments that it lists, with their labels.
     """
@@ -170,7 +170,8 @@ class IndexOptions(Options):
     stride: str | None = option(STRIDE, None)
     shots: bool = option(SHOTS, False)
     table: bool = option(
-        "keep the features in a Lance table, for millions of videos; an existing index moves there",
+        "keep the features in a Lance table, for millions of videos; an existing index is "
+        "converted",
         False,
         group="storage",
     )
@@ -214,7 +215,7 @@ class IndexOptions(Options):
         check_dataset(self, "all_files", "data_root")
         if self.column is not None and not is_table(self.videos):
             raise OptionError(
-                f"{{column}} names a column of a table of videos, and {self.videos} is not a table"
+                f"{{column}} names a column of a table of videos, but {self.videos} is not a table"
             )
         if self.column is not None and self.windows is not None:
             raise OptionError(

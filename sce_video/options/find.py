@@ -89,8 +89,8 @@ class CurateOptions(Options):
     )
     all_files: bool = option(ALL_FILES, False, group="features of new videos")
     duplicates: str = option(
-        "what decides on near-duplicates: their frames, their features alone (no video is "
-        "opened), or none, which does not search them",
+        "what decides on near-duplicates: their frames, only their features (no video is opened), "
+        "or none (no search)",
         FRAMES,
         choices=(FRAMES, FEATURES, NONE),
         group="near-duplicates",
@@ -106,8 +106,8 @@ class CurateOptions(Options):
         group="near-duplicates",
     )
     copies: tuple[str, ...] = option(
-        "also search edited copies: mirrored; parts (crops down to 40 % of a side, pictures in "
-        "pictures); speed (0.8 to 1.25); short (a shared stretch); late (after the first "
+        "also search for edited copies: mirrored; parts (crops down to 40 % of a side, pictures "
+        "in pictures); speed (0.8 to 1.25); short (a shared stretch); late (after the first "
         "minute); or all",
         (),
         metavar="KIND",
@@ -122,7 +122,8 @@ class CurateOptions(Options):
         group="near-duplicates",
     )
     intros: int = option(
-        "a stretch that is part of more than N videos is an intro or credits, and makes no copies",
+        "a stretch that is part of more than N videos is treated as an intro or credits, and does "
+        "not make videos copies",
         10,
         least=1,
         group="near-duplicates",
@@ -174,7 +175,7 @@ class CurateOptions(Options):
 
     @property
     def edits(self) -> tuple[str, ...]:
-        """The edited copies that are searched."""
+        """Kinds of edited copies to search for."""
         return EDITS if "all" in self.copies else self.copies
 
     @property
@@ -199,7 +200,7 @@ class CurateOptions(Options):
         check_dataset(self, "all_files")
 
 
-#: A class of this name is what a video shows besides: it makes no segments.
+#: The name of the class for everything else that a video shows. It does not produce segments.
 BACKGROUND = "background"
 
 
@@ -207,18 +208,18 @@ BACKGROUND = "background"
 class PredictOptions(Options):
     """Classify new videos with a finetuned checkpoint.
 
-    Network, class names and views (clips x crops) are read from the checkpoint; the probabilities
-    are the ones that 'sce-video test' computes. The command prints the most probable classes of
-    every video, or writes them to a CSV file, and lists files that cannot be decoded with the
+    Network, class names and views (clips x crops) are read from the checkpoint, so the
+    probabilities are the same as in 'sce-video test'. The command prints the most probable classes
+    of every video, or writes them to a CSV file, and lists files that cannot be decoded with the
     reason.
 
-    With --windows, long videos are divided into windows and the output are segments: path, start,
-    end, label, score. A class has a segment where the mean score of the windows that show a moment
-    reaches --threshold for at least --min-length.
+    With --windows, long videos are divided into windows, and the output consists of segments: path,
+    start, end, label, score. A class has a segment wherever the mean score of the windows around a
+    moment is at least --threshold for at least --min-length.
     """
 
     checkpoint: str = option(
-        "checkpoint of a finetuning, or the folder of its run",
+        "finetuned checkpoint, or the folder of its run",
         positional=True,
         metavar="CHECKPOINT",
     )
@@ -283,7 +284,10 @@ class PredictOptions(Options):
         group="segments of long videos",
     )
     background: str = option(
-        "class that makes no segments", BACKGROUND, metavar="CLASS", group="segments of long videos"
+        "class for which no segments are made",
+        BACKGROUND,
+        metavar="CLASS",
+        group="segments of long videos",
     )
     json: str | None = option(
         "write the scores of all windows, and the segments",
@@ -292,13 +296,13 @@ class PredictOptions(Options):
         group="segments of long videos",
     )
     html: str | None = option(
-        "write a page with players and time lines, a lane per class",
+        "write a page with players and timelines, with one lane per class",
         None,
         metavar="PAGE",
         group="segments of long videos",
     )
     clips: str | None = option(
-        "write the segments as video files, exact to the frame",
+        "write the segments as frame-accurate video files",
         None,
         metavar="DIR",
         group="segments of long videos",

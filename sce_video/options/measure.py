@@ -59,8 +59,8 @@ class EvaluateOptions(Options):
     data_root: str | None = option(DATA_ROOT, None)
     all_files: bool = option(ALL_FILES, False)
     protocols: tuple[str, ...] = option(
-        "protocols on the features, or metrics of your own (default: the ones of the recipe); "
-        "time: tell videos from shuffled, reversed and still ones",
+        "protocols on the features, or metrics of your own (default: those in the recipe); time: "
+        "tell videos apart from shuffled, reversed and still copies",
         (),
         metavar="NAME",
         problem=protocol_problem,
@@ -68,7 +68,7 @@ class EvaluateOptions(Options):
     pairs: str | None = option(PAIRS, None)
     factors: str | None = option(FACTORS, None)
     random: bool = option("evaluate random weights instead", False)
-    no_random: bool = option("leave out the numbers of random weights", False)
+    no_random: bool = option("do not evaluate random weights for comparison", False)
     out: str | None = option(
         "JSON file or URL of the results (default: RUN/results.json; for a model, "
         "work_dirs/MODEL/results.json)",
@@ -109,27 +109,29 @@ class EvaluateOptions(Options):
         if needs_labels and self.gallery is None and not self.grouped:
             raise OptionError("give {gallery}, {group_pattern} or {group_column}")
         if self.folds is not None and (not self.grouped or self.fold_column):
-            raise OptionError("{folds} needs groups. Give {group_pattern} or {group_column} alone")
+            raise OptionError("{folds} needs groups. Give only {group_pattern} or {group_column}")
         if "=" in (self.fold_column or ""):
-            raise OptionError("each fold is tested. Give {fold_column} the name alone")
+            raise OptionError(
+                "every fold is tested. Give {fold_column} only the name of the column"
+            )
         if self.random and self.no_random:
             raise OptionError("give {random} or {no_random}, not both")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestOptions(Options):
-    """Test a checkpoint with a config: the loaders, views and metrics of its test.
+    """Test a checkpoint with the loaders, views and metrics of a config.
 
     The command prints a table, and writes the results and their provenance as JSON: results.json,
     or best.json for an epoch that its validation metric has selected (save_best of the checkpoint
     hook). For a folder with both, both are tested.
     """
 
-    __test__ = False  # no class of tests, which pytest would collect
+    __test__ = False  # not a test class, which pytest would collect
 
     config: str = option("config with test_dataloader and test_cfg", positional=True)
     checkpoint: str = option(
-        "checkpoint; the folder of a run: its last epoch, and its best if kept; or 'random'",
+        "checkpoint, or folder of a run (its last epoch, and its best one if kept), or 'random'",
         positional=True,
     )
     work_dir: str | None = option(
@@ -141,7 +143,7 @@ class TestOptions(Options):
         metavar="FILE",
     )
     dump: str | None = option(
-        "save scores (sce-video fuse-scores), or features that are evaluated",
+        "save the scores (for sce-video fuse-scores), or the features that are evaluated",
         None,
         metavar="FILE.npz",
     )
@@ -183,14 +185,14 @@ _HTML = matching(_ends_with(".html", ".htm"), "must end in .html")
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(Options):
-    """Write the page of a run, and a table of results next to the numbers of the paper.
+    """Write the page of a run, and a table of results next to the paper's numbers.
 
     The command reads every JSON file with results below the folders: results.json of 'test' and
     'evaluate', splits.json of 'finetune-splits', and the JSON files of 'retrieve' and 'transfer'.
-    The table lists every number of the paper that a recipe reproduces, measured or not. A result
-    stands next to it only if network, pretraining and test set are the ones of the paper. The other
-    results follow, with the reason. The folder of a run gets a page, RUN/run.html, also while it
-    trains.
+    The table lists every number of the paper that a recipe reproduces, measured or not. A result is
+    shown next to such a number only if its network, pretraining and test set are the same as in the
+    paper. The other results follow, each with the reason. For the folder of a run, the command also
+    writes the page RUN/run.html, even during the training.
     """
 
     sources: tuple[str, ...] = option(
@@ -215,7 +217,7 @@ class ReportOptions(Options):
         group="the page of a run",
     )
     features: str | None = option(
-        "features of sce-video embed, made with a checkpoint of this run, for the map",
+        "features for the map, from sce-video embed with a checkpoint of this run",
         None,
         metavar="FILE.npz",
         group="the page of a run",
@@ -234,8 +236,8 @@ class ReportOptions(Options):
 class CompareOptions(Options):
     """Compare several runs on one page: curves, results, and differences of their configs.
 
-    Differences of results on the same videos are tested for chance. Runs that differ only in their
-    seed count as one group, with their mean.
+    Differences between results on the same videos are tested for statistical significance. Runs
+    that differ only in their seed count as one group, with their mean.
     """
 
     runs: tuple[str, ...] = option("folders of runs, two or more", positional=True, metavar="RUN")
@@ -264,12 +266,12 @@ _COMPARED = "compare two videos"
 
 @dataclass(frozen=True, kw_only=True)
 class LookOptions(Options):
-    """Draw where a network looks: cells that support a class, or resemble a frame.
+    """Draw which cells of a frame support a class, or match a frame of another video.
 
     With VIDEOS, the checkpoint is a finetuned classifier. The command draws class-activation maps
     of the predicted class, or of --class, for the frames of each video. With --query and --key, any
-    network works: drawn is the cosine similarity between the cells of one frame of the query and
-    every cell of the key. Images are videos of one frame.
+    network works: the command draws the cosine similarity between cells of one frame of the query
+    and every cell of the key. Images are videos of one frame.
     """
 
     checkpoint: str = option(
@@ -284,9 +286,14 @@ class LookOptions(Options):
         problem=matching(_ends_with(".png", ".html"), "must end in .png or .html"),
     )
     clips: int | None = option(
-        "number of clips of each video or of the key (default: the centre one)", None, least=1
+        "number of clips of each video or of the key (default: only the centre clip)", None, least=1
     )
-    at: float | None = option("second of the clip (of the query)", None, metavar="SECONDS", least=0)
+    at: float | None = option(
+        "time of the clip in seconds; with --query, of the query's clip",
+        None,
+        metavar="SECONDS",
+        least=0,
+    )
     size: int | None = option(
         "height and width of the frames that the network sees (default: as in its test)",
         None,
@@ -322,8 +329,8 @@ class LookOptions(Options):
         group=_COMPARED,
     )
     cell: str = option(
-        f"row and column of a cell of that frame; {MEAN}: the mean of all; {BEST}: all, of which "
-        "the most similar counts",
+        f"row and column of a cell of that frame; {MEAN}: the mean of all cells; {BEST}: the most "
+        "similar cell",
         MEAN,
         metavar="Y,X",
         problem=matching(

@@ -26,7 +26,8 @@ class VerifyOptions(Options):
     too large, or more than a tenth of their frames is damaged), damaged in fewer frames, too short,
     listed more than once or labelled wrongly (with --classes), and files whose extension or header
     does not match their content. What was found in each file is recorded next to the table. The
-    same command therefore resumes an interrupted run, and other limits need no new decoding.
+    same command therefore resumes an interrupted run, and with other limits nothing is decoded
+    again.
     """
 
     source: str = option(
@@ -80,7 +81,7 @@ class VerifyOptions(Options):
 
 
 #: Tunings of x264. psnr (no psychovisual optimisation, no adaptive quantisation) saves a seventh of
-#: the bytes at the same PSNR; fastdecode (no CABAC, no deblocking) halves the decoding time.
+#: the bytes at the same PSNR, and fastdecode (no CABAC, no deblocking) halves the decoding time.
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
 #: Range that ``crf=None`` searches. Below 18 no gain is visible in a training crop.
 CRF_RANGE = (18.0, 34.0)
@@ -91,7 +92,7 @@ _PRESETS = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepackOptions(Options):
-    """Re-encode videos for fast random access: every frame a key frame, small frames.
+    """Re-encode videos for fast random access, with small frames that are all key frames.
 
     DST gets the videos under their relative paths with the extension .mp4, the list with the new
     paths, a report with sizes and PSNR (LIST.repack.json) and the files that failed
@@ -101,13 +102,13 @@ class RepackOptions(Options):
     """
 
     source: str = option(
-        "folder of videos, annotation list ('path label' per line), or table of segments of "
-        "long videos (.csv with the columns path, start, end, output and perhaps label)",
+        "folder of videos, annotation list ('path label' per line), or table of segments of long "
+        "videos (.csv with the columns path, start, end, output and optionally label)",
         positional=True,
         metavar="SRC",
     )
     destination: str | None = option(
-        "output folder; several lists may have the same", None, positional=True, metavar="DST"
+        "output folder, which several lists can share", None, positional=True, metavar="DST"
     )
     to: str | None = option(
         "write rows of this table instead of files: videos.lance, s3://bucket/videos.lance",
@@ -116,7 +117,7 @@ class RepackOptions(Options):
         problem=table_problem,
     )
     extensions: str | None = option(
-        "extensions of the videos in a folder, separated by commas (default: all that are read)",
+        "extensions of the videos in a folder, separated by commas (default: all supported ones)",
         None,
         metavar="EXT",
     )
@@ -208,16 +209,17 @@ class RepackOptions(Options):
                 "files into the table"
             )
         if self.enlarge and self.short_side is None:
-            raise OptionError("{enlarge} needs a {short_side} to enlarge to")
+            raise OptionError("{enlarge} needs {short_side}, the size to which it enlarges")
         names = dict.fromkeys(name for name in self.tune.split(",") if name)
         unknown = [name for name in names if name not in TUNES]
         if unknown:
-            raise OptionError(f"{{tune}} must be of {', '.join(TUNES)}", unknown[0])
-        # x264 accepts one of the others; of several it drops all but one with a warning only.
+            raise OptionError(f"{{tune}} must be some of {', '.join(TUNES)}", unknown[0])
+        # x264 accepts only one of the others. If several are given, it drops all but one and only
+        # warns.
         alone = [name for name in names if name != "fastdecode"]
         if len(alone) > 1:
             raise OptionError(
-                f"{alone[0]!r} and {alone[1]!r} of {{tune}} exclude each other: choose one of them"
+                f"{alone[0]!r} and {alone[1]!r} of {{tune}} exclude each other. Choose one of them"
             )
 
 
@@ -265,17 +267,16 @@ class DoctorOptions(Options):
     """
 
     videos: str | None = option(
-        "also check a folder or table of videos; decodes some of them", None, metavar="VIDEOS"
+        "also check a folder or table of videos, and decode some of them", None, metavar="VIDEOS"
     )
     all_files: bool = option(ALL_FILES, False)
     index: str | None = option(
-        "also read a search index completely, and name its damaged files", None, metavar="INDEX"
+        "also read a search index completely, and list its damaged files", None, metavar="INDEX"
     )
-    out: str = option(
-        "folder of the runs, whose disk is checked (default: this one)", ".", metavar="DIR"
-    )
+    out: str = option("folder of the runs, whose disk is checked", ".", metavar="DIR")
     report: bool = option(
-        "print a text for an issue, which names no file or folder; exit status 0", False
+        "print a report for an issue, without the names of files and folders; the exit status is 0",
+        False,
     )
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -291,7 +292,7 @@ class DemoOptions(Options):
     """Try everything on generated videos: pretrain, evaluate, build an index and search in it.
 
     The demo prints the commands that it runs, so that you can repeat them with your own videos. The
-    search page opens at the end. A second demo keeps the videos and does the rest again.
+    search page opens at the end. A second run keeps the videos and repeats everything else.
     """
 
     out: str = option(

@@ -28,8 +28,8 @@ class ProbeOptions(Options):
     """Compute kNN, a linear probe and other protocols from files of features.
 
     The files are written by sce-video embed, or contain features, labels and paths. The weight
-    decay of the linear probe is selected on a part of the training features. The protocol time
-    also needs features of altered clips, which 'sce-video test --dump' saves.
+    decay of the linear probe is selected on a held-out part of the training features. The protocol
+    time also needs features of altered clips, which 'sce-video test --dump' saves.
     """
 
     test: str = option("features to evaluate", metavar="FILE.npz")
@@ -141,7 +141,8 @@ class FuseScoresOptions(Options):
             raise OptionError("fusion needs two files of scores or more")
         if self.weights and len(self.weights) != len(self.scores):
             raise OptionError(
-                f"{{weights}} must be one for each of {len(self.scores)} files", self.weights
+                f"{{weights}} must have a weight for each of {len(self.scores)} files",
+                self.weights,
             )
         if self.weights and not sum(self.weights):
             raise OptionError("one of {weights} must be above 0", self.weights)
@@ -151,9 +152,9 @@ class FuseScoresOptions(Options):
 class TransferOptions(Options):
     """Measure transfer from files of features: linear classifiers, or SVMs on VOC2007.
 
-    The files are written by sce-video embed on the lists of sce-video prepare. 'linear' is
+    The files are written by sce-video embed on the lists of sce-video prepare. 'linear' fits
     many-shot logistic regression (tab:many-shot). Its C is chosen on the validation split, or on a
-    fifth of the training images if the set has none. 'svm' is one SVM for each class of VOC2007
+    fifth of the training images if the set has none. 'svm' fits one SVM per class of VOC2007
     (tab:low-shot-voc). Test images are used only for the last score.
     """
 
@@ -173,7 +174,7 @@ class TransferOptions(Options):
         group="linear",
     )
     c: float | None = option(
-        "C of scikit-learn, instead of a choice", None, above=0, group="linear"
+        "fixed C of scikit-learn, instead of choosing it", None, above=0, group="linear"
     )
     shots: tuple[int | str, ...] = option(
         "training images per class, or full",
@@ -208,13 +209,14 @@ class TransferOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSplitsOptions(Options):
-    """Finetune and test all splits of a dataset, and report each and their mean.
+    """Finetune and test all splits of a dataset, and report each result and the mean.
 
-    The same command resumes an interrupted run: finished splits are kept, and a training continues
-    from its last checkpoint. Every split has its results in WORK_DIR/split<N>/results.json, and
-    WORK_DIR/splits.json contains their mean. The results are the ones of the last epochs. If the
-    recipe keeps the best epoch (save_best), split<N>/best.json and the entry "best" of splits.json
-    describe it. The recipes choose it on the test videos, as the code of the authors does.
+    The same command resumes an interrupted run: finished splits are kept, and an unfinished one
+    continues from its last checkpoint. Every split has its results in
+    WORK_DIR/split<N>/results.json, and WORK_DIR/splits.json contains their mean. The results belong
+    to the last epoch of each split. If the recipe keeps the best epoch (save_best),
+    split<N>/best.json and the entry "best" of splits.json describe it. The recipes choose it on the
+    test videos, as the authors' code does.
     """
 
     config: str = option("recipe with split = 1 and lists named *split1*", positional=True)

@@ -40,12 +40,13 @@ class SearchOptions(Options):
         "videos that results should not resemble", (), flag="--not", metavar="VIDEO"
     )
     text: str | None = option(
-        "what results show, alone or with examples; needs a video-text model (X-CLIP, CLIP)",
+        "words that describe the results, alone or with examples; needs a video-text model "
+        "(X-CLIP, CLIP)",
         None,
         metavar="WORDS",
     )
     more_like: str | None = option(
-        "further examples: the videos with this label. Those with other labels are "
+        "further examples: the videos with this label. Videos with other labels are "
         "counter-examples",
         None,
         metavar="LABEL",
@@ -103,14 +104,13 @@ class SearchOptions(Options):
         group=_SPAN,
     )
     refine_moments: int | None = option(
-        f"number of moments to refine (default: {MOST_REFINED}); with a longer stride, more are "
-        "worth it",
+        f"number of moments to refine (default: {MOST_REFINED}); use more with a longer stride",
         None,
         least=1,
         group=_SPAN,
     )
     clips: str | None = option(
-        "write the moments as video files, exact to the frame", None, metavar="DIR", group=_SPAN
+        "write the moments as frame-accurate video files", None, metavar="DIR", group=_SPAN
     )
     fast: bool = option("with --clips, cut at key frames, without re-encoding", False, group=_SPAN)
     serve: str | None = option(
@@ -174,7 +174,7 @@ class SearchOptions(Options):
             raise OptionError("give the index to search in: {index} INDEX")
         if self.html is not None and not self.video:
             raise OptionError(
-                "{html} shows the frames of a query's videos, and there are none. Give {json}"
+                "{html} shows the frames of a query's videos, but this query has none. Give {json}"
             )
 
     def _check_page(self) -> None:

@@ -82,7 +82,7 @@ STRIDE = replace(
     help="time between window starts (default: the length of a window)",
     group=OF_WINDOWS,
 )
-SHOTS = Spec("find cuts first, so that no window reaches across one", group=OF_WINDOWS)
+SHOTS = Spec("find cuts first, so that no window crosses one", group=OF_WINDOWS)
 #: Device name, whose availability only torch can check
 DEVICE = Spec(
     "device to run the network on: cuda:1, cpu, ... (default: a GPU if there is one)",
@@ -100,9 +100,9 @@ DATA_ROOT = Spec(
     "current one)",
     metavar="DIR",
 )
-ALL_FILES = Spec("in folders, also read files of unknown extensions if they hold a video")
+ALL_FILES = Spec("in folders, also read files with unknown extensions if they contain a video")
 CLASSES = Spec("class names, one per line", metavar="FILE")
-JSON = Spec("JSON file for the metrics and where they come from", metavar="OUT")
+JSON = Spec("JSON file for the metrics and their provenance", metavar="OUT")
 FOLDS = Spec(
     "with groups: number of folds, or loo for one fold per group (default: loo below 20 groups, "
     "else 10)",
@@ -156,7 +156,7 @@ def _dataset_problem(name: str) -> str | None:
     return f"must be the name of a dataset that a module of --import {has}"
 
 
-#: Class of the user's own that lists the videos of a folder.
+#: The user's own class that lists the videos of a folder.
 DATASET = Spec(
     "dataset of your own, which lists the videos of VIDEOS; name its module with --import",
     metavar="NAME",
@@ -164,14 +164,14 @@ DATASET = Spec(
 )
 PAIRS = Spec("with the protocol time: accuracy in pairs of opposite classes", choices=("ssv2",))
 FACTORS = Spec(
-    "with the protocol time: accuracy for parts of class names, '{appearance}_{motion}'",
+    "with the protocol time: accuracy for each part of class names such as '{appearance}_{motion}'",
     metavar="FORM",
 )
 WORKERS = Spec(
     "number of processes (default: all cores; with --ray, all cores of the cluster)",
     least=1,
 )
-MAX_VIEWS = Spec("largest number of views that the network sees together", least=1)
+MAX_VIEWS = Spec("largest number of views that the network processes at a time", least=1)
 RAY = Spec(
     "run on the Ray cluster at this address; 'auto' finds the cluster that this machine belongs "
     "to. --workers then limits the files in progress (default: run on this machine)",

@@ -19,34 +19,34 @@ from sce_video.options.shared import (
 )
 
 PRECISIONS = ("float32", "bfloat16", "float16")
-#: Which checkpoint is the result of a pretraining.
+#: Which checkpoint is the result of a pretraining run.
 BEST = "best"
 LAST = "last"
 #: The word for ``labels`` if the sub-folders are the classes.
 FOLDERS = "folders"
-#: Classifiers of a finetuning.
+#: Classifiers for finetuning.
 HEADS = ("linear", "attentive")
-#: Routes of a finetuning: choose one of the others, fit a linear classifier on frozen features, or
-#: train by gradient.
+#: Routes for finetuning: choose one of the other routes, fit a linear classifier on frozen
+#: features, or train by gradient descent.
 AUTO = "auto"
 FROZEN = "frozen"
 FINETUNE = "finetune"
-#: Options of a finetuning that only a training by gradient has.
+#: Options for finetuning that apply only to training by gradient descent.
 OF_GRADIENTS = (
     *("head", "precision", "frozen", "width", "dropout", "flip"),
     *("epochs", "warmup", "lr", "weight_decay"),
 )
-#: Objectives of a distillation.
+#: Objectives for distillation.
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
-#: Source of a finetuning that starts from random weights.
+#: Source name for finetuning from random weights.
 NONE = "none"
-#: Checkpoint of ``resume`` that stands for the newest one of the work folder.
+#: Value of ``resume`` that means the newest checkpoint in the work folder.
 NEWEST = "auto"
 
 
 @dataclass(frozen=True)
 class Tracker:
-    """A tracker that a training can log to.
+    """A tracker that a training run can log to.
 
     Attributes:
         backend: Class that writes to it.
@@ -67,12 +67,14 @@ _MAX_SEED = 2**32 - 1
 #: Groups of the help whose options are settings of a recipe.
 SETTINGS = "settings, chosen for your videos and this machine unless you give them"
 OF_DISTILL = "settings of --method distill"
-#: Options that say where and how a run starts, not what is trained.
+#: Options that define where and how a run starts, not what is trained.
 _OF_THE_START = ("mirror", "out", "overwrite", "plan", "resume", "seeds", "track")
 
 OUT = Spec("folder of the run", metavar="RUN")
 HOURS = Spec("time budget of the run in hours, instead of --epochs", above=0)
-PRECISION = Spec("precision of the computation (default: what is fast here)", choices=PRECISIONS)
+PRECISION = Spec(
+    "precision of the computation (default: the fastest on this machine)", choices=PRECISIONS
+)
 PLAN = Spec("write RUN/run.json and RUN/config.py, and stop before the training")
 RESUME = Spec("continue the training in RUN")
 OVERWRITE = Spec("remove the training in RUN first")
@@ -91,13 +93,13 @@ GROUP_COLUMN = Spec(
     metavar="NAME",
 )
 FOLD_COLUMN = Spec(
-    "column of the CSV file with folds, which are used as they are; NAME=VALUE chooses one",
+    "column of the CSV file with folds, which are used as they are; NAME=VALUE holds out this fold",
     metavar="NAME",
 )
 CLIP_DURATION = Spec("length of a clip in seconds", above=0, group=SETTINGS)
 FRAMES = Spec("number of frames of a clip", least=1, group=SETTINGS)
 SIZE = Spec("height and width of a clip in pixels", least=1, group=SETTINGS)
-BATCH = Spec("videos of an optimiser step, of all processes together", least=1, group=SETTINGS)
+BATCH = Spec("videos per optimiser step, summed over all processes", least=1, group=SETTINGS)
 EPOCHS = Spec("number of epochs", least=1, group=SETTINGS)
 WARMUP = Spec("epochs in which the learning rate rises", least=0, group=SETTINGS)
 LR = Spec("learning rate after the warm-up", least=0, group=SETTINGS)
@@ -144,7 +146,7 @@ class PretrainOptions(Options):
     reason for each, and writes them to RUN/run.json and RUN/config.py. Then it trains. Ctrl-C,
     SIGTERM or SIGHUP (a closed terminal) completes the current step and writes a checkpoint. To
     continue from it, add --resume, which reads RUN/run.json as data. 'sce-video train
-    RUN/config.py' is the same training, and executes that file.
+    RUN/config.py' runs the same training, but executes that file.
 
     With --seeds, the settings are chosen once. The seeds are trained one after another in
     RUN/seed0, RUN/seed1 and so on. RUN/compare.html compares them, and means and standard
@@ -152,7 +154,7 @@ class PretrainOptions(Options):
     """
 
     videos: str | None = option(
-        "folder of videos, whose sub-folders are searched too, or table of videos (v.lance)",
+        "folder of videos, searched recursively, or table of videos (v.lance)",
         None,
         positional=True,
         metavar="VIDEOS",
@@ -163,15 +165,15 @@ class PretrainOptions(Options):
     )
     start: str | None = option(
         "network to start from: a run, a checkpoint (ours, torchvision's, ...), an exported "
-        "folder or hf:NAME. NAME:POOL pools the frames of an image network in another way. Clip "
-        "and normalisation are kept",
+        "folder or hf:NAME. NAME:POOL pools the frames of an image network in another way. Its "
+        "clip settings and normalisation are kept",
         None,
         flag="--from",
         metavar="SOURCE",
     )
     freeze: int | None = option(
-        "with --from: number of quarters of the network that are not trained; 0 freezes the "
-        "embeddings only",
+        "with --from: number of quarters of the network that are not trained; 0 freezes only the "
+        "embeddings",
         None,
         least=0,
         most=3,
@@ -184,18 +186,18 @@ class PretrainOptions(Options):
     )
     hours: float | None = option(HOURS, None)
     seeds: tuple[int, ...] | None = option(
-        "train a run for each of these random seeds, in RUN/seedN", None, least=0, most=_MAX_SEED
+        "train one run per random seed, in RUN/seedN", None, least=0, most=_MAX_SEED
     )
     precision: str | None = option(PRECISION, None)
     keep: str | None = option(
-        "best: keep the checkpoint with the best held-out score, which is never below the start; "
+        "best: keep the checkpoint with the best held-out score, or the start if none is better; "
         "last: keep the last one (default: last, or best with --from)",
         None,
         choices=(BEST, LAST),
     )
     labels: str | None = option(
-        "with --keep best: score by classes, which are the sub-folders ('folders') or in a CSV "
-        "file of path,label",
+        "with --keep best: labels for the score, from the sub-folders ('folders') or a CSV file "
+        "of path,label",
         None,
         metavar="folders|CSV",
     )
@@ -217,7 +219,7 @@ class PretrainOptions(Options):
     size: int | None = option(SIZE, None)
     batch: int | None = option(BATCH, None)
     epoch_samples: int | None = option(
-        "least number of clips of an epoch, which consists of whole passes over the videos",
+        "minimum number of clips per epoch, rounded up to whole passes over the videos",
         None,
         least=1,
         group=SETTINGS,
@@ -225,7 +227,8 @@ class PretrainOptions(Options):
     epochs: int | None = option(EPOCHS, None)
     warmup: float | None = option(WARMUP, None)
     queue: int | None = option(
-        "number of keys in the queue, a multiple of the batch and fewer than the videos",
+        "number of keys in the queue: a multiple of the batch size, and less than the number of "
+        "videos",
         None,
         least=0,
         group=SETTINGS,
@@ -236,7 +239,7 @@ class PretrainOptions(Options):
     lr: float | None = option(LR, None)
     memory: bool | None = option(
         "compute activations again in the backward pass instead of keeping them, which needs less "
-        "memory and more time (default: where the GPU's memory would not suffice)",
+        "memory and more time (default: only if the GPU's memory would not suffice)",
         None,
         group=SETTINGS,
     )
@@ -249,8 +252,8 @@ class PretrainOptions(Options):
         group=OF_DISTILL,
     )
     teacher_clips: int | None = option(
-        "number of clips of each video whose features the teacher computes once; 0 runs it in "
-        "every step",
+        "number of clips per video whose features are computed once with the teacher; 0 runs the "
+        "teacher in every step",
         None,
         least=0,
         group=OF_DISTILL,
@@ -274,16 +277,16 @@ class PretrainOptions(Options):
 
     @property
     def kept(self) -> str:
-        """Which checkpoint is the result."""
+        """Choice of the checkpoint that is the result."""
         return self.keep or (LAST if self.start is None else BEST)
 
     @property
     def named_method(self) -> str | None:
-        """Method that the user gave, or that a setting of a distillation implies."""
+        """Method that the user gave, or that a distillation setting implies."""
         return self.method or ("distill" if self._of_distill() else None)
 
     def _of_distill(self) -> list[str]:
-        """Return the names of the given settings of a distillation."""
+        """Return the names of the given distillation settings."""
         given = given_options(self)
         return [d.name for d in fields(self) if spec_of(d).group == OF_DISTILL and d.name in given]
 
@@ -307,7 +310,7 @@ class PretrainOptions(Options):
         self._check_teacher()
 
     def _check_teacher(self) -> None:
-        """Raise OptionError for settings of a distillation of another method."""
+        """Raise OptionError for distillation settings with another method."""
         if self.named_method != "distill" and (names := self._of_distill()):
             raise OptionError(
                 f"{{{names[0]}}} belongs to {{method}} distill. Remove it, or give {{method}} "
@@ -317,17 +320,17 @@ class PretrainOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneOptions(Options):
-    """Train a classifier of videos from a pretrained network, and test it.
+    """Train a video classifier from a pretrained network, and test it.
 
-    Two routes lead to a classifier. 'frozen' fits a linear classifier on the features of the
-    network as it is, 'finetune' trains the network. By default, the command compares both on
-    labelled videos that it holds out, and says which one it takes and why.
+    Two routes lead to a classifier. 'frozen' fits a linear classifier on the unchanged features of
+    the network, and 'finetune' trains the network. By default, the command compares both on
+    labelled videos that it holds out, and prints which one it chooses and why.
 
     The command prints the settings that it has chosen with a reason for each, and writes them to
     RUN/run.json and RUN/config.py. It trains, tests with several views of each video, and writes
     the page RUN/run.html. Ctrl-C, SIGTERM or SIGHUP completes the current step and writes a
     checkpoint. To continue from it, add --resume, which reads RUN/run.json as data. 'sce-video
-    train RUN/config.py' is the same training, and executes that file.
+    train RUN/config.py' runs the same training, but executes that file.
 
     TRAIN and TEST are folders with a sub-folder for each class, tables, lists of 'path label' as
     the search page writes them, or CSV files with the columns path and label.
@@ -344,7 +347,7 @@ class FinetuneOptions(Options):
         "videos to train with: class folders, table (v.lance), list or CSV file", None
     )
     test: str | None = option(
-        "videos to test with, given in the same ways (default: a quarter of TRAIN is held out)",
+        "videos to test with, in the same formats (default: a quarter of TRAIN is held out)",
         None,
     )
     out: str = option(OUT)
@@ -363,15 +366,17 @@ class FinetuneOptions(Options):
     few: int | None = option("train with N videos of each class, drawn by the seed", None, least=1)
     hours: float | None = option(HOURS, None)
     recipe: str | None = option(
-        "recipe of your own that is filled in (default: r3d18_folder)", None, metavar="NAME"
+        "recipe of your own to use (default: r3d18_folder)", None, metavar="NAME"
     )
     route: str = option(
-        "auto: the better one of the others on held-out videos; frozen: a linear classifier on "
-        "frozen features; finetune: train the network",
+        "auto: the route that is better on held-out videos; frozen: a linear classifier on frozen "
+        "features; finetune: train the network",
         AUTO,
         choices=(AUTO, FROZEN, FINETUNE),
     )
-    head: str | None = option("classifier (default: chosen)", None, choices=HEADS)
+    head: str | None = option(
+        "type of the classifier (default: chosen automatically)", None, choices=HEADS
+    )
     precision: str | None = option(PRECISION, None)
     plan: bool = option(PLAN, False)
     resume: bool = option(RESUME, False)
@@ -387,7 +392,7 @@ class FinetuneOptions(Options):
         "channels of the network's stem, if the source is none", None, least=1, group=SETTINGS
     )
     dropout: float | None = option(
-        "share of the features that the classifier does not see in a step",
+        "dropout rate of the features before the classifier",
         None,
         least=0,
         most=1,
@@ -397,8 +402,8 @@ class FinetuneOptions(Options):
     frames: int | None = option(FRAMES, None)
     size: int | None = option(SIZE, None)
     flip: float | None = option(
-        "probability that a clip is mirrored (default: 0.5, or 0 if class names tell left from "
-        "right)",
+        "probability that a clip is mirrored (default: 0.5, or 0 if class names distinguish left "
+        "and right)",
         None,
         least=0,
         most=1,
@@ -410,7 +415,7 @@ class FinetuneOptions(Options):
     lr: float | None = option(LR, None)
     weight_decay: float | None = option("weight decay of AdamW", None, least=0, group=SETTINGS)
     clips: int | None = option(
-        "number of clips of a test video, whose probabilities are averaged",
+        "number of clips per test video, whose probabilities are averaged",
         None,
         least=1,
         group=SETTINGS,
@@ -452,7 +457,7 @@ class FinetuneOptions(Options):
             )
 
     def _check_route(self) -> None:
-        """Raise OptionError for what frozen features do not have."""
+        """Raise OptionError for settings that frozen features do not have."""
         if self.route != FROZEN:
             return
         if self.source == NONE:
@@ -475,8 +480,8 @@ class TrainOptions(Options):
     Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step, writes a checkpoint
     and exits with status 130, 143 or 129. To continue from there, add --resume. A second Ctrl-C
     stops immediately, without a checkpoint. SIGUSR1 completes the step as well, and requeues the
-    Slurm job. A training that torchrun or Slurm starts again resumes by itself. For several
-    processes: bash tools/dist_train.sh CONFIG NPROC ...
+    Slurm job. A run that torchrun or Slurm restarts resumes by itself. For several processes: bash
+    tools/dist_train.sh CONFIG NPROC ...
     """
 
     config: str = option(
@@ -486,8 +491,8 @@ class TrainOptions(Options):
         "folder for logs and checkpoints (default: work_dirs/CONFIG_NAME)", None, metavar="DIR"
     )
     resume: str | None = option(
-        "continue this run or checkpoint with its network; without a value, the newest checkpoint "
-        "of the work folder",
+        "continue this run or checkpoint, with its network. Without a value, continue the newest "
+        "checkpoint in the work folder",
         None,
         metavar="RUN",
         alone=NEWEST,
@@ -499,7 +504,7 @@ class TrainOptions(Options):
         metavar="RUN",
     )
     amp: str | None = option(
-        "mixed precision; without a value bfloat16, and float32 switches it off",
+        "mixed precision. Without a value, bfloat16 is used; float32 switches it off",
         None,
         choices=PRECISIONS,
         alone="bfloat16",
@@ -560,9 +565,9 @@ class TrainOptions(Options):
 class SweepOptions(Options):
     """Pretrain and evaluate every point of a sweep, and write a table with published numbers.
 
-    The same command continues an interrupted sweep: finished steps are kept, trainings resume, and
-    failed steps are repeated. Points with equal settings, of one sweep or several, are trained
-    once. The command writes OUT/SWEEP.md, .json and .png.
+    The same command continues an interrupted sweep: finished steps are kept, interrupted runs
+    resume, and failed steps are repeated. Points with equal settings are trained only once, even if
+    they belong to several sweeps. The command writes OUT/SWEEP.md, .json and .png.
     """
 
     sweeps: tuple[str, ...] = option(
@@ -570,27 +575,27 @@ class SweepOptions(Options):
     )
     out: str = option("folder of all steps and tables", metavar="DIR")
     seeds: tuple[int, ...] | None = option(
-        "train these random seeds instead of the ones of the sweeps", None, least=0, most=_MAX_SEED
+        "random seeds to train, instead of the sweeps' own", None, least=0, most=_MAX_SEED
     )
-    points: tuple[str, ...] = option("only these rows of the table", (), metavar="NAME")
-    columns: tuple[str, ...] = option("only these columns of the table", (), metavar="NAME")
+    points: tuple[str, ...] = option("run only these rows of the table", (), metavar="NAME")
+    columns: tuple[str, ...] = option("run only these columns of the table", (), metavar="NAME")
     pretrain_options: tuple[str, ...] = option(
         replace(CHANGES, help="change the config of every step that pretrains"), ()
     )
     evaluate_options: tuple[str, ...] = option(
         replace(CHANGES, help="change the config of every step that evaluates"), ()
     )
-    jobs: int = option("number of pretrainings that run side by side", 1, least=1)
+    jobs: int = option("number of pretraining runs at the same time", 1, least=1)
     nproc: int = option("number of processes of each step, one for each GPU", 1, least=1)
     shard: str = option(
-        "do part I of N of the pretrainings",
+        "do only share I of N of the pretraining runs",
         "1/1",
         metavar="I/N",
         problem=matching(r"\d{1,9}/\d{1,9}", "must be I/N, such as 2/4"),
     )
     list_steps: bool = option("only show the steps and their state", False, flag="--list")
     only_report: bool = option(
-        "only write the tables of what is finished so far", False, flag="--report"
+        "only write the tables, from the steps that are finished", False, flag="--report"
     )
 
     examples: ClassVar[tuple[str, ...]] = (

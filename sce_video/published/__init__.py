@@ -13,5 +13,5 @@ def read_published(name: str) -> list[dict[str, str]]:
 
 
 def number_or_text(cell: str) -> int | str | None:
-    """Return the whole number in a cell, else its text; None for an empty cell."""
+    """Return the whole number in a cell, or its text; None for an empty cell."""
     return int(cell) if cell.isdecimal() else cell or None

@@ -80,7 +80,7 @@ class Setting:
 
     @classmethod
     def stated(cls, values: Mapping[str, Any]) -> Setting:
-        """Return the setting that a file or a config states; what it does not state is None.
+        """Return the setting that a file or a config states. Missing fields are None.
 
         Lists and dicts become text, because settings are compared and looked up.
         """
@@ -182,7 +182,7 @@ _RESULTS = _read_results()
 #: All numbers on videos, and all on images.
 PAPER_RESULTS = tuple(result for result in _RESULTS if result.frames > 1)
 IMAGE_RESULTS = tuple(result for result in _RESULTS if result.frames == 1)
-#: tab:many-shot without its mean: dataset, metric, value.
+#: tab:many-shot without its mean, as dataset, metric and value.
 MANY_SHOT = tuple(
     (result.dataset, result.metric.removeprefix("many_shot_"), f"{result.value:.1f}")
     for result in IMAGE_RESULTS
@@ -191,7 +191,7 @@ MANY_SHOT = tuple(
 
 
 def variant_of(recipe: str, key: str, value: str) -> Variant | None:
-    """Return the variant of the paper that a recipe with another value is; None if it is none."""
+    """Return the variant of the paper to which a recipe with another value belongs, or None."""
     for variant in VARIANTS:
         if (variant.key, str(variant.value)) == (key, value):
             if re.fullmatch(variant.recipes, recipe):

@@ -66,7 +66,7 @@ def test_mistakes_are_one_line(files, folder_classifier, tmp_path, monkeypatch, 
         ("RUN A --frame 1", "--frame and --cell belong to a query"),
         ("RUN A --at 1 --clips 2", "Remove --clips"),
         ("CLASSES BAD", "none of the files can be decoded: .*broken"),
-        ("CLASSES A --class clas0", "meant 'class0'"),
+        ("CLASSES A --class clas0", "Did you mean 'class0'"),
     ):
         given = [named.get(word, word) for word in words.split()]
         assert run(*given, "--out", "x.png") == 2

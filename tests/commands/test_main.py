@@ -47,9 +47,9 @@ def test_every_command_has_help_under_its_own_name(capsys):
 
 def test_unknown_commands_are_refused(capsys):
     assert main(["pretrian", "x"]) == 2
-    assert "meant pretrain?" in capsys.readouterr().err
+    assert "Did you mean pretrain?" in capsys.readouterr().err
     assert main(["--index", "I", "search"]) == 2
-    assert "options follow the name of a command" in capsys.readouterr().err
+    assert "Options follow the name of a command" in capsys.readouterr().err
 
 
 def test_version(capsys):

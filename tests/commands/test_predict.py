@@ -189,7 +189,7 @@ def test_a_wrong_file_of_segments(folder_classifier, long_video, tmp_path, capsy
     (tmp_path / "labels.csv").write_text("path,start,end,label\nlong.mp4,3,9,class0\n")
     words = ("--windows", "1s", "--segments", tmp_path / "labels.csv")
     assert tool.main(arguments(folder_classifier, long_video, *words)) == 2
-    assert "labels.csv, line 2: the segment ends at 9 s, and" in capsys.readouterr().err
+    assert "labels.csv, line 2: the segment ends at 9 s, but" in capsys.readouterr().err
     (tmp_path / "labels.csv").write_text("path,start,end,label\nlong.mp4,3,4,fly\n")
     assert tool.main(arguments(folder_classifier, long_video, *words)) == 2
-    assert "the label 'fly' of the segments is no class" in capsys.readouterr().err
+    assert "the label 'fly' of the segments is not a class" in capsys.readouterr().err

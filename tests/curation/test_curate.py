@@ -143,7 +143,7 @@ def test_earlier_results_are_replaced_only_with_overwrite(videos, tmp_path, caps
     capsys.readouterr()
     assert main([*words, "--out", str(out)]) == 2
     error = capsys.readouterr().err.strip()
-    assert "holds an earlier curation" in error and "--overwrite" in error and "\n" not in error
+    assert "contains an earlier curation" in error and "--overwrite" in error and "\n" not in error
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
     keep = tmp_path / "list.txt"
     keep.write_text("mine.mp4 0\n")
@@ -213,7 +213,7 @@ def test_thumbnails_are_kept_until_a_file_changes(tmp_path, monkeypatch):
         (["FOLDER"], "is not an index"),
         (["FEATURES", "--similarity", "2"], "similarity must be above 0"),
         (["FEATURES", "--subset", "99", "--duplicates", "none"], "14 remain"),
-        (["FEATURES", "--column", "a"], "is no table of videos"),
+        (["FEATURES", "--column", "a"], "is not a table of videos"),
     ],
 )
 def test_wrong_input_is_one_sentence(videos, tmp_path, capsys, words, message):

@@ -59,7 +59,7 @@ def test_again_is_the_same_and_other_images_are_refused(
     other = tmp_path / "train" / "cat" / "0000.png"
     other.parent.mkdir(parents=True)
     other.write_bytes(b"")
-    with pytest.raises(ValueError, match="cat/0000.png is not of the digits"):
+    with pytest.raises(ValueError, match="cat/0000.png is not a file of the digits"):
         digits.write_digits(tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
 

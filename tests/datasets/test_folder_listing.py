@@ -115,7 +115,7 @@ def test_other_files_are_counted(mixed, capsys):
     check_videos(str(mixed))
     assert capsys.readouterr().err == (
         f"{mixed}: 1 video, and 7 other files, which are left out (2 .rec, 2 .txt, "
-        "1 without extension, 1 .bin, 1 .m4a). --all-files reads those that hold a video\n"
+        "1 without extension, 1 .bin, 1 .m4a). --all-files reads files that contain a video\n"
     )
 
 

@@ -75,7 +75,7 @@ def test_bad_files_raise_the_error_of_bad_videos(tmp_path):
     (tmp_path / "text.jpg").write_text("no image " * 100)
     for name, word in [
         ("empty.png", "is empty"),
-        ("text.jpg", "no image that can be decoded"),
+        ("text.jpg", "not an image that can be decoded"),
         ("none.png", "cannot be opened: No such file"),
     ]:
         with pytest.raises(VideoDecodeError, match=word) as error:
@@ -226,9 +226,9 @@ def test_bad_cifar_files(tree):
         ImageArrayDataset("cifar10", str(root), check_counts=False)
     for content, message in (
         (b"\x80\x02cos\nsystem\nU\x04trueR.", "no pickle of plain data: it names os.system"),
-        (pickle.dumps([1]), "must hold a dict, not a list"),
+        (pickle.dumps([1]), "must contain a dict, not a list"),
         (two_images(1), "data_batch_4 has 1 labels for 2 images"),
-        (two_images(1, 10), "data_batch_4: label 10 is no class, there are 10"),
+        (two_images(1, 10), "data_batch_4: label 10 is out of range: the labels of 10"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
@@ -237,7 +237,7 @@ def test_bad_cifar_files(tree):
     with pytest.raises(ValueError, match="no file .*data_batch_4.*unpack cifar-10-python"):
         ImageArrayDataset("cifar10", str(root), check_counts=False)
     meta.write_bytes(python2_pickle({"label_names": ["cat"]}))
-    with pytest.raises(ValueError, match="must hold 10 class names in 'label_names'"):
+    with pytest.raises(ValueError, match="must contain 10 class names in 'label_names'"):
         ImageArrayDataset("cifar10", str(root), check_counts=False)
 
 
@@ -253,11 +253,11 @@ def test_bad_stl10_files(tree):
     with pytest.raises(ValueError, match="has 6 images, published are 100,000"):
         build_it(check=True)
     for path, content, message in (
-        (images, images.read_bytes()[:-5], "bytes, no multiple of the 27,648"),
+        (images, images.read_bytes()[:-5], "bytes, which is not a multiple of the 27,648"),
         (images, b"", "has 0 bytes"),
         (root / "class_names.txt", b"cat\n", "must name 10 classes"),
         (root / "train_y.bin", b"\x01", "1 labels for 10"),
-        (root / "train_y.bin", bytes(10), "label -1 is no class"),
+        (root / "train_y.bin", bytes(10), "label -1 is out of range"),
     ):
         whole = path.read_bytes()
         path.write_bytes(content)

@@ -78,11 +78,15 @@ def test_lists_of_other_tools(tmp_path, name, text, encoding):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("x.csv", "path,label\nrun\\a.mp4,run\njump\\b.mp4,jump\n", "backslashes, as Windows"),
-        ("x.txt", "run\\a.mp4 0\njump\\b.mp4 1\n", "backslashes, as Windows"),
-        ("x.txt", "run/a.mp4 run\njump/b.mp4 jump\n", "'run' is no label, which is a whole number"),
+        ("x.csv", "path,label\nrun\\a.mp4,run\njump\\b.mp4,jump\n", "backslashes, as on Windows"),
+        ("x.txt", "run\\a.mp4 0\njump\\b.mp4 1\n", "backslashes, as on Windows"),
+        (
+            "x.txt",
+            "run/a.mp4 run\njump/b.mp4 jump\n",
+            "'run' is not a label. In a list, a label is a whole number",
+        ),
         ("x.txt", "path label\nrun/a.mp4 0\n", "line 1: 'path label' is a header. A list has none"),
-        ("x.txt", "run/a.mp4,0\n", r"Name a table with the columns path and label \.csv"),
+        ("x.txt", "run/a.mp4,0\n", r"columns path and label, let its name end with \.csv"),
     ],
 )
 def test_lists_that_look_like_something_else_get_advice(tmp_path, name, text, message):
@@ -151,7 +155,7 @@ def test_groups_and_folds_are_columns(tmp_path):
             GroupColumns("group"),
             r"line 2: .* 'group'",
         ),
-        ("c.txt", "a.mp4 1\n", GroupColumns("group"), "'group' names a column of a CSV file, and"),
+        ("c.txt", "a.mp4 1\n", GroupColumns("group"), "'group' names a column of a CSV file, but"),
         ("c.csv", "a.mp4,1\nb.mp4,2\n", GroupColumns("group"), "has no column 'group'"),
     ],
 )
@@ -195,31 +199,33 @@ def test_few_are_drawn_by_the_seed_and_read_by_the_data_set(folder, tmp_path, se
     assert dataset.metainfo["classes"] == ("a", "b")
     whole = VideoDataset(**found.dataset(tmp_path, "train"))  # needs no list
     assert len(whole) == 8 and not (tmp_path / "train.txt").exists()
-    with pytest.raises(ValueError, match=r"--few 4 is more .* has 3 videos of the class 'b'"):
+    with pytest.raises(
+        ValueError, match=r"--few 4 is too many.* has only 3 videos of the class 'b'"
+    ):
         found.few(4, seed)
 
 
 def test_names_that_no_list_holds(tmp_path):
     found = read_labelled(str(touch(tmp_path / "v", "a/x\ny.mp4", "a/z.mp4", "b/z.mp4")))
     assert len(VideoDataset(**found.dataset(tmp_path, "train"))) == 3
-    with pytest.raises(ValueError, match=r"a list cannot hold the name 'a/x\\ny.mp4'"):
+    with pytest.raises(ValueError, match=r"a list cannot contain the name 'a/x\\ny.mp4'"):
         found.subset(np.arange(3)).dataset(tmp_path, "train")
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("x.csv", "path,kind\na.mp4,run\n", "has no column label; its first line is 'path,kind'"),
+        ("x.csv", "path,kind\na.mp4,run\n", "has no column label. Its first line is 'path,kind'"),
         ("x.csv", "name,label\na.mp4,run\n", "has no column path"),
         ("x.csv", "a.mp4\nb.mp4\n", "has no column path"),
-        ("x.csv", "path,label\na.mp4,run\nb.mp4,\n", "line 3: there is no path or no label"),
-        ("x.csv", "path,label\na.mp4,run\nb.mp4\n", "line 3: there is no path or no label"),
-        ("x.csv", "path,label\n", "has a header and no video"),
+        ("x.csv", "path,label\na.mp4,run\nb.mp4,\n", "line 3: the path or the label is missing"),
+        ("x.csv", "path,label\na.mp4,run\nb.mp4\n", "line 3: the path or the label is missing"),
+        ("x.csv", "path,label\n", "contains a header but no videos"),
         ("x.csv", "", "is empty"),
-        ("x.csv", "path,label\na.mp4,run\n", "has 1 class, a classifier needs two"),
+        ("x.csv", "path,label\na.mp4,run\n", "has 1 class, but a classifier needs two"),
         ("x.csv", "path,label\n" + "a" * 200_000 + ",run\n", "is not a line of a CSV file"),
-        ("x.txt", "a.mp4\nb.mp4\n", "has no classes, a classifier needs two"),
-        ("x.txt", "a.mp4 0\na.mp4 0\n", "has 1 class, a classifier needs two"),
+        ("x.txt", "a.mp4\nb.mp4\n", "has no classes, but a classifier needs two"),
+        ("x.txt", "a.mp4 0\na.mp4 0\n", "has 1 class, but a classifier needs two"),
         ("none", None, "there is no folder, list or CSV file"),
     ],
 )
@@ -241,7 +247,7 @@ def test_folders_that_cannot_be_used(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             read_labelled(str(touch(tmp_path / str(number), *paths)))
-    with pytest.raises(ValueError, match="is a folder: --data-root goes with a list"):
+    with pytest.raises(ValueError, match="is a folder, but --data-root belongs to a list"):
         read_labelled(str(tmp_path), ".")
 
 

@@ -34,7 +34,7 @@ def test_labels_of_a_list_name_the_line(tmp_path):
 def test_any_data_set_with_labels_is_checked():
     check_dataset_labels(object(), 1)
     check_dataset_labels(Labelled(0, 1), 2)
-    with pytest.raises(ValueError, match="sample 1 has label 2, the classifier has 2 classes"):
+    with pytest.raises(ValueError, match="sample 1 has label 2, but the classifier has 2 classes"):
         check_dataset_labels(Labelled(0, 2), 2)
     with pytest.raises(ValueError, match=r"has no label \(1 of 2 samples .*sub-folder"):
         check_dataset_labels(Labelled(0, -1), 2)

@@ -102,9 +102,11 @@ def test_wrong_settings():
     for changes, message in WRONG_CROPS:
         with pytest.raises(ValueError, match=message):
             run([{**MULTI_CROP, **changes}], num_local_views=4, **given)
-    with pytest.raises(ValueError, match="local_size=8 and local_area=.* set num_local_views"):
+    with pytest.raises(ValueError, match="local_size=8 and local_area=.* Set num_local_views"):
         run([CROPS], **given)
     same_size = {key: value for key, value in CROPS.items() if key != "local_size"}
     state = run([same_size], num_local_views=1, **given)
-    with pytest.raises(ValueError, match="local view 5 has 4 frames of 16x16, as much as view 0"):
+    with pytest.raises(
+        ValueError, match="local view 5 has 4 frames of 16x16, and so is not smaller than view 0"
+    ):
         run([dict(type="PackClips")], **state)

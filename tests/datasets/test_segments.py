@@ -64,7 +64,7 @@ def test_a_segment_is_a_video_of_its_frames(folder, start, end):
         np.testing.assert_array_equal([frame for _, frame in streamed], frames[own])
         with pytest.raises(ValueError, match="has no frame"):
             reader.read(np.array([len(own)]))
-    with pytest.raises(VideoDecodeError, match=r"ends at 3\.00 s, before it"):
+    with pytest.raises(VideoDecodeError, match=r"ends at 3\.00 s, before the start"):
         open_video(segment_path(str(folder / "a.mp4"), 3.5, 4))
 
 
@@ -85,11 +85,11 @@ def test_the_file_is_read_as_it_was_written(tmp_path):
     ("row", "message"),
     [
         ("a.mp4,2,1,run", r"line 3: the segment ends at 1 s, before its start at 2 s"),
-        ("a.mp4,1,9,run", r"line 3: the segment ends at 9 s, and .*a\.mp4 at 3\.00 s"),
+        ("a.mp4,1,9,run", r"line 3: the segment ends at 9 s, but .*a\.mp4 ends at 3\.00 s"),
         ("b.mp4,1,2,run", r"line 3: there is no video '.*b\.mp4'"),
         ("a.mp4,one,2,run", r"line 3: start is not a time: 'one'"),
-        ("a.mp4,1,2,", r"line 3: there is no .*label"),
-        ("a.mp4,1", r"line 3: there is no .*label"),
+        ("a.mp4,1,2,", r"line 3: the path or the label is missing"),
+        ("a.mp4,1", r"line 3: the path or the label is missing"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_line(folder, tmp_path, row, message):

@@ -69,9 +69,9 @@ def test_what_is_no_table_is_one_sentence(tmp_path):
         list_videos(str(tmp_path / "none.lance"))
     write_repacked(tmp_path / "files/v.mp4")
     write_table(tmp_path / "files", tmp_path / "unnamed")
-    with pytest.raises(ValueError, match=r"is a table \(Lance\), and this reads files"):
+    with pytest.raises(ValueError, match=r"is a Lance table, but files are needed"):
         list_videos(str(tmp_path / "unnamed"))
-    with pytest.raises(ValueError, match=r"'s3://b/videos': import them into a table"):
+    with pytest.raises(ValueError, match=r"'s3://b/videos'. Import them into a table"):
         list_videos("s3://b/videos")
 
 
@@ -121,7 +121,7 @@ def test_datasets_that_cannot_list_a_folder(tmp_path):
     with registries_restored(tmp_path):
         DATASETS.register_module(name="Listed", module=lambda data_root: Listed(data_root, ()))
         DATASETS.register_module(name="Needy", module=lambda data_root, depth: None)
-        with pytest.raises(ValueError, match=f"dataset Listed lists no video of {tmp_path}"):
+        with pytest.raises(ValueError, match=f"dataset Listed found no videos in {tmp_path}"):
             list_videos(str(tmp_path), dataset="Listed")
         with pytest.raises(ValueError, match=r"Needy cannot be built .*'depth'.* a default"):
             list_videos(str(tmp_path), dataset="Needy")

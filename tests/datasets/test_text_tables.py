@@ -32,7 +32,9 @@ def test_repack_reads_the_tables_that_spreadsheets_write(tmp_path, delimiter):
 
 def test_a_line_of_another_length_and_a_missing_column_are_named(tmp_path):
     (tmp_path / "s.csv").write_text("path,end\na.mp4,1\nb.mp4\n")
-    with pytest.raises(ValueError, match="no column 'start': the header must be path,start"):
+    with pytest.raises(
+        ValueError, match="the column 'start' is missing. The header must be path,start"
+    ):
         list(read_csv_table(tmp_path / "s.csv", ["path", "start"]))
     with pytest.raises(ValueError, match="line 3: 1 columns, but the header has 2"):
         list(read_csv_table(tmp_path / "s.csv", ["path"]))

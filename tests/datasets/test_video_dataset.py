@@ -93,7 +93,7 @@ def test_wrong_options(good, tmp_path):
     (tmp_path / "list.txt").write_text("a/0.mp4\n")
     for root, options, message in (
         (tmp_path, {"ann_file": str(tmp_path / "list.txt")}, r"none of the first 1 .*data_root"),
-        (good, {"class_file": "names.txt"}, r"names\.txt' names the labels of an ann_file"),
+        (good, {"class_file": "names.txt"}, r"names\.txt' has no effect without an ann_file"),
         (good, {"on_error": "ignore"}, "ignore"),
         (good, {"timeout": 0}, "timeout"),
     ):

@@ -37,10 +37,13 @@ def test_lists_with_and_without_labels(tmp_path):
         ("a.mp4 1\nb.mp4 -2\n", ["list.txt", "line 2", "-2", "negative"]),
         ("a.mp4 1\nb.mp4\n", ["list.txt", "line 2", "b.mp4", "label"]),
         ("a.mp4 1\nb.mp4 99999999999999999999\n", ["line 2", "99999999999999999999", "999999"]),
-        ("a.mp4 1000000\n", ["list.txt", "line 1", "no class number"]),
+        ("a.mp4 1000000\n", ["list.txt", "line 1", "is too large"]),
         ("17\n", ["list.txt", "line 1", "without a path"]),
         ("a.mp4\n\nb.mp4 1\n", ["list.txt", "line 3", "b.mp4 1", "label"]),
-        ("a.mp4 1\nb/a.mp4 zero\n", ["list.txt", "line 2", "'zero' is no label", "whole number"]),
+        (
+            "a.mp4 1\nb/a.mp4 zero\n",
+            ["list.txt", "line 2", "'zero' is not a label", "whole number"],
+        ),
         ("a.mp4 1\nmy b.mp4\n", ["list.txt", "line 2", "'my b.mp4' has no label"]),
     ],
 )
@@ -61,9 +64,12 @@ def test_class_names_of_a_list(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("push\n", r"list\.txt, line 1: label 1 has no name, .*classes\.txt names 0 to 0"),
-        ("push\n\njump\n", r"classes\.txt, line 2: '' is no class name"),
-        ("push\njump\npush\n", r"classes\.txt, line 3: 'push' is a second time in the file"),
+        (
+            "push\n",
+            r"list\.txt, line 1: label 1 is out of range: .*classes\.txt names the classes 0 to 0",
+        ),
+        ("push\n\njump\n", r"classes\.txt, line 2: '' is not a class name"),
+        ("push\njump\npush\n", r"classes\.txt, line 3: 'push' appears a second time in the file"),
         ("\n", r"classes\.txt' is empty"),
         (None, r"there is no file of class names .*classes\.txt'"),
     ],
@@ -116,7 +122,7 @@ def test_a_table_with_commas_is_refused_with_what_to_give(tmp_path, text):
 def test_a_binary_file_a_folder_and_a_file_in_the_wrong_place(tmp_path):
     video = tmp_path / "clip.mp4"
     video.write_bytes(b"\0\0\0\x20ftypisom" * 10)
-    with pytest.raises(ValueError, match=r"clip\.mp4, line 1: this is no text file"):
+    with pytest.raises(ValueError, match=r"clip\.mp4, line 1: this is not a text file"):
         read_annotation_list(str(video))
     with pytest.raises(ValueError, match="is a folder: give it as data_root, and ann_file=None"):
         read_annotation_list(str(tmp_path))
@@ -124,7 +130,7 @@ def test_a_binary_file_a_folder_and_a_file_in_the_wrong_place(tmp_path):
         scan_folder(str(video))
 
 
-# -- A list that is written reads back, and what no list can hold is returned
+# -- A list that is written reads back, and what no list can contain is returned
 
 
 @pytest.mark.parametrize(
@@ -157,7 +163,7 @@ def test_parts_of_a_folder_are_disjoint_and_of_the_seed(gallery):
     assert [int((labels[held_out] == name).sum()) for name in (-1, 0, 1, 2)] == shares
     assert held_out.tolist() != subset_indices(labels, "held_out", 20, seed=4).tolist()
     if not gallery:
-        with pytest.raises(ValueError, match="each part needs videos"):
+        with pytest.raises(ValueError, match="each part needs at least one video"):
             subset_indices(labels, "gallery", 20, gallery)
         return
     others = subset_indices(labels, "gallery", 20, gallery, seed=3)

@@ -88,7 +88,7 @@ def test_a_pretraining_has_all_parts_and_records_them(lab):
 def test_a_pretraining_resumes_with_its_module_alone(lab):
     line = refused(lab, "pretrain", "--out", "run", "--resume")
     assert ADVICE in line and "run/run.json" in line
-    assert "the training is finished" in done(lab, "pretrain", "--out", "run", "--resume", *IMPORT)
+    assert "the run is finished" in done(lab, "pretrain", "--out", "run", "--resume", *IMPORT)
 
 
 def test_a_run_is_evaluated_with_its_metric(lab):
@@ -151,7 +151,7 @@ def test_a_finetuning_has_a_recipe_with_all_parts(lab, source):
     assert weights["backbone.layers.0.weight"].shape[0] == 8
     resume = ("finetune", "--out", out, "--resume")
     assert ADVICE in refused(lab, *resume)
-    assert "the training is finished" in done(lab, *resume, *IMPORT)
+    assert "the run is finished" in done(lab, *resume, *IMPORT)
     predict = ("predict", out, "videos/class1", "--csv", f"{out}.csv")
     assert ADVICE in refused(lab, *predict)
     done(lab, *predict, "--workers", "0", *IMPORT)

@@ -85,7 +85,7 @@ def test_logs_that_cannot_be_written_warn_once(videos, tmp_path, capsys):
     assert "Traceback" not in shown.out + shown.err and "Logging error" not in shown.err
     [log] = tmp_path.glob("*/*.log")
     assert shown.err.count(f"warning: cannot write {log}: File too large; the run goes on") == 1
-    assert shown.out.count("TensorboardVisBackend writes no more in this run: ") == 1
+    assert shown.out.count("TensorboardVisBackend writes nothing more in this run: ") == 1
     assert shown.out.count(f"cannot write {tmp_path / 'metrics.jsonl'}: File too large; the ") == 1
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iter"] for row in rows] == list(range(1, len(rows) + 1)) and rows
@@ -164,7 +164,7 @@ def test_a_damaged_checkpoint_is_passed_over(videos, trained, tmp_path):
     _, after = train(cfg)
     assert [row[0] for row in after.rows] == [3]  # resumed from iter_3.pth
     [log] = tmp_path.glob("*/*.log")
-    assert f"passed over: {newest} is not a readable checkpoint: " in log.read_text()
+    assert f"skipped: {newest} is not a readable checkpoint: " in log.read_text()
     assert f"it is damaged: bits of its record {record} have changed" in log.read_text()
 
 

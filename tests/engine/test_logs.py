@@ -83,8 +83,8 @@ def test_wandb_has_the_iteration_as_axis_and_leaves_the_terminal_alone(tmp_path,
 
 def test_a_tracker_that_is_not_there(monkeypatch, tmp_path):
     cfg = small_config("videos", tmp_path)
-    with pytest.raises(ValueError, match="--track takes mlflow or wandb, got 'x'"):
+    with pytest.raises(ValueError, match="--track must be mlflow or wandb, got 'x'"):
         add_trackers(cfg, ["x"])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="--track wandb needs a package: pip install wandb"):
+    with pytest.raises(ValueError, match="--track wandb needs a package. Run pip install wandb"):
         add_trackers(cfg, ["wandb"])

@@ -40,11 +40,11 @@ def test_each_command_fills_in_its_own_recipes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "command", "message"),
     [
-        ("mine", "embed", "for 'embed', but only pretrain and finetune fill recipes in"),
+        ("mine", "embed", "for 'embed', but recipes work only with pretrain and finetune"),
         ("tuned", "pretrain", "there is a recipe 'tuned' already"),
         ("sce", "pretrain", "there is a recipe 'sce' already"),
         (FINETUNING, "finetune", f"there is a recipe '{FINETUNING}' already"),
-        ("My", "finetune", "the name of a recipe has lower-case letters"),
+        ("My", "finetune", "the name of a recipe may contain only lower-case letters"),
     ],
 )
 def test_a_recipe_that_cannot_be_registered(tmp_path, name, command, message):

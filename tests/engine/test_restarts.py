@@ -171,7 +171,7 @@ def test_a_restart_resumes_whatever_the_first_start_was_told(monkeypatch, tmp_pa
         return launch.run_training(cfg, overwrite).resumed_from
 
     assert start(0, 1, False) is None
-    with pytest.raises(ValueError, match="holds an earlier training"):
+    with pytest.raises(ValueError, match="contains an earlier training run"):
         start(0, 1, False)
     assert start(1, 2, True).endswith("iter_3.pth")
     for path in work_dir.glob("*.pth"):

@@ -87,7 +87,7 @@ def test_weights_alone_and_those_of_another_network_cannot_be_resumed(
     narrow = {"state_dict": {"backbone.conv1.weight": torch.ones(2, 3, 1, 7, 7)}}
     for resume, content, message in (
         (True, weights, "no training state.*load_from"),
-        (True, narrow, r"weights\.pth is of another network than SCE .*of another shape"),
+        (True, narrow, r"weights\.pth contains a different network from SCE .*of another shape"),
         (False, other, r"no weight of .*weights\.pth fits SCE"),
     ):
         torch.save(content, tmp_path / "weights.pth")
@@ -189,7 +189,7 @@ def test_loader_workers_follow_the_cores_of_the_process(monkeypatch):
     assert [loader.num_workers for loader in built] == [2, 2, 1, 0]
     assert [loader.persistent_workers for loader in built] == [True, True, True, False]
     (text,) = told
-    assert text.startswith("12 loader workers do not fit on the 2 cores of this process")
+    assert text.startswith("12 loader workers are more than the 2 cores of this process")
 
 
 def test_no_loader_draws_from_the_global_generator(splits, tmp_path):

@@ -121,7 +121,7 @@ def test_a_failure_on_another_process_ends_this_one_too(monkeypatch):
         train_loop, "all_reduce", lambda value, op: value.fill_(max([*reduced, int(value)]))
     )
     for failure, other, message in [
-        (None, 128, "another process of the training has failed"),
+        (None, 128, "another process of this run has failed"),
         (ValueError("here"), 0, "here"),
     ]:
         reduced[:], loop.failure = [other], failure

@@ -42,7 +42,7 @@ STEP = "train_dataloader__dataset__pipeline__1"
             "last batch of 12 samples in batches of 11 has one sample",
         ),
         ({"train_dataloader__batch_size": 13}, "12 training samples do not fill one step"),
-        ({"compile": "yes"}, "compile is True, False or a dict"),
+        ({"compile": "yes"}, "compile must be True, False or a dict"),
     ],
 )
 def test_a_setting_that_would_fail_in_a_step_is_refused_before(

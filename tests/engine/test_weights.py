@@ -49,7 +49,7 @@ def test_loading_takes_the_backbone_and_nothing_else():
     for name, value in model.state_dict().items():
         expected = source.state_dict() if name.startswith("backbone.") else before
         assert torch.equal(value, expected[name]), name
-    with pytest.raises(ValueError, match="f.pth is of another backbone"):
+    with pytest.raises(ValueError, match="f.pth contains a different backbone"):
         load_backbone(model, state(channels=4), "f.pth")
 
 
@@ -80,7 +80,9 @@ def test_weights_of_another_shape_or_network_are_a_short_message():
     check_weights(model, model.state_dict(), "f", strict=True)
     some = {"backbone.0.weight": model.state_dict()["backbone.0.weight"], "other": torch.ones(1)}
     check_weights(model, some, "f", strict=False)
-    with pytest.raises(ValueError, match=r"f is of another network than TinyEncoder .*6 missing"):
+    with pytest.raises(
+        ValueError, match=r"f contains a different network from TinyEncoder .*6 missing"
+    ):
         check_weights(model, some, "f", strict=True)
     for wrong in (torch.ones(3, 1), "text"):
         with pytest.raises(ValueError, match=r"1 of another shape, first \['backbone\.0\.weight"):

@@ -83,8 +83,8 @@ def test_a_used_folder_is_refused_before_anything_is_written(videos, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(
         ValueError,
-        match=r"holds an earlier training \(2 checkpoints, the newest epoch_2\.pth; the log of 1 "
-        r"start, the last \d+_\d+\): --resume continues it, --overwrite removes it",
+        match=r"contains an earlier training run \(2 checkpoints, the newest epoch_2\.pth; the log "
+        r"of 1 start, the last \d+_\d+\)\. --resume continues it, and --overwrite removes it",
     ):
         launch.run_training(config(videos, tmp_path))
     assert sorted(tmp_path.rglob("*")) == before
@@ -93,7 +93,7 @@ def test_a_used_folder_is_refused_before_anything_is_written(videos, tmp_path):
     launch.run_training(other)
     assert names(tmp_path / "other") == ["epoch_2.pth"]
     back = config(videos, tmp_path, resume=True, load_from=str(tmp_path / "other/epoch_2.pth"))
-    with pytest.raises(ValueError, match="holds an earlier training"):
+    with pytest.raises(ValueError, match="contains an earlier training run"):
         launch.run_training(back)
 
 
@@ -131,7 +131,9 @@ def test_steps_without_a_checkpoint_are_an_earlier_training(videos, tmp_path):
     train(config(videos, tmp_path), stop_after=2)
     for path in tmp_path.glob("*.pth"):
         path.unlink()
-    with pytest.raises(ValueError, match=r"holds an earlier training \(the log of 1") as raised:
+    with pytest.raises(
+        ValueError, match=r"contains an earlier training run \(the log of 1"
+    ) as raised:
         check_unused(tmp_path)
     assert "--resume" not in str(raised.value)
 

@@ -110,7 +110,10 @@ def test_seconds_without_frames_raise_or_are_counted(root, trained, tmp_path):
     late = json.loads(lines[0]) | {"timestamp": 1500}
     (tmp_path / "late.jsonl").write_text("".join([*lines, json.dumps(late) + "\n"]))
     ann = {"test_dataloader__dataset__ann_file": tmp_path / "late.jsonl"}
-    with pytest.raises(Exception, match=r"bb\.mp4: has no second 1500"):
+    with pytest.raises(Exception, match=r"bb\.mp4: has no frame at second 1500"):
         run_test(root, trained, tmp_path, **ann)
     _, results = run_test(root, trained, tmp_path, test_dataloader__dataset__on_error="skip", **ann)
-    assert results["protocol"]["failures"] == 1 and "no second 1500" in results["failures"][0][1]
+    assert (
+        results["protocol"]["failures"] == 1
+        and "no frame at second 1500" in results["failures"][0][1]
+    )

@@ -108,7 +108,7 @@ def test_records_of_another_job_and_finished_files_are_refused(
         launch.run_test(configure(videos, checkpoint, out))
     monkeypatch.undo()
     other = configure(videos, checkpoint, out, ann_file="test_split2.txt")
-    with pytest.raises(ValueError, match=r"is of another checkpoint, data set or pipeline"):
+    with pytest.raises(ValueError, match=r"belongs to another checkpoint, dataset or pipeline"):
         launch.run_test(other)
     launch.run_test(configure(videos, checkpoint, out))
     with pytest.raises(ValueError, match=r"f\.npz exists"):

@@ -57,19 +57,22 @@ def test_files_of_three_arrays_are_read(tmp_path, save):
         ({"paths": None}, "not a feature file.*no 'paths'"),
         ({"features": np.ones(4)}, r"'features' must be a matrix.*shape \(4,\)"),
         ({"features": np.array([["x"] * 3] * 4)}, "'features' must be a matrix of numbers.*<U1"),
-        ({"labels": np.arange(4.0)}, "'labels' must hold integers, got float64"),
+        ({"labels": np.arange(4.0)}, "'labels' must contain integers, got float64"),
         ({"labels": np.array([0, -2, 1, -3])}, r"2 labels .* the first is -2 of a/2\.mp4"),
-        ({"labels": np.array([0, 1, 2, 2**64 - 1], np.uint64)}, "holds 18446744073709551615"),
+        ({"labels": np.array([0, 1, 2, 2**64 - 1], np.uint64)}, "contains 18446744073709551615"),
         ({"labels": np.array([0, 1, 2, 10**6])}, r"1 labels are out of range.*1000000 of ü 4\.mp4"),
-        ({"paths": np.array([b"a", b"b", b"c", b"\xff"])}, "'paths' must hold text, 'utf-8' codec"),
+        (
+            {"paths": np.array([b"a", b"b", b"c", b"\xff"])},
+            "'paths' must contain text, 'utf-8' codec",
+        ),
         ({"features": np.full((4, 3), np.nan)}, r"4 of 4 rows .* the first is row 0, a/1\.mp4"),
         ({"paths": np.array(["a"])}, r"4 rows do not match 'paths' of shape \(1,\)"),
-        ({"paths": np.arange(4)}, "'paths' must hold text, got int64"),
+        ({"paths": np.arange(4)}, "'paths' must contain text, got int64"),
         ({"protocol": np.array("{")}, "not a feature file"),
         ({"protocol": np.array("[1]")}, "not a feature file.*'protocol' must be a JSON object"),
         ({"protocol": np.array('{"failures": ["x"]}')}, "'failures' in its protocol"),
         ({"protocol": np.array('{"num_views": "x"}')}, "'num_views' in its protocol.*'x'"),
-        ({"features": np.array([[None]])}, "not a feature file.*object arrays"),
+        ({"features": np.array([[None]])}, "not a feature file.*Object arrays"),
     ],
 )
 def test_invalid_arrays_raise_with_the_file_name(tmp_path, changes, message):
@@ -134,10 +137,10 @@ def member(array, **header):
         (member(np.zeros((4, 0))), r"'features' of shape \(4, 0\)"),
         (member(np.zeros((0,)), shape=(10**12, 0)), r"'features' of shape \(1000000000000, 0\)"),
         (member(np.zeros((4, 3)), shape=(-4, -3)), "impossible shape"),
-        (member(np.zeros((4, 3)), descr="|O"), "object arrays are never unpickled"),
+        (member(np.zeros((4, 3)), descr="|O"), "Object arrays are never unpickled"),
         (member(np.zeros(4), descr="<U100000000"), "takes 1,600,000,000 bytes, not 32"),
         (member(np.zeros((4, 3)))[:-1], "takes 96 bytes, not 95"),
-        (b"\x93NUMPY\x03\x00" + bytes(99), "of a kind that is not read"),
+        (b"\x93NUMPY\x03\x00" + bytes(99), "of a type that is not accepted"),
         (b"no array", "'features' is not an array"),
     ],
 )
@@ -151,7 +154,7 @@ def test_headers_that_do_not_fit_the_stored_bytes(tmp_path, data, message):
 def test_a_compressed_file_that_expands_a_thousand_times(tmp_path):
     np.savez_compressed(tmp_path / "bomb.npz", features=np.zeros((300_000, 100), np.float32))
     assert (tmp_path / "bomb.npz").stat().st_size < 150_000
-    with pytest.raises(ValueError, match=r"bomb\.npz .* members become 120,000,\d+ bytes"):
+    with pytest.raises(ValueError, match=r"bomb\.npz .* members unpack to 120,000,\d+ bytes"):
         load_features(tmp_path / "bomb.npz")
 
 

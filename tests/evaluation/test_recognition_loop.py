@@ -144,7 +144,9 @@ def test_labels_out_of_range_raise_with_file_and_line(videos, finetuned, tmp_pat
         run_test(videos, finetuned, tmp_path, test_dataloader__dataset__ann_file=ann)
     folder = VideoDataset(str(videos))
     check_dataset_labels(folder, 2)
-    with pytest.raises(ValueError, match=r"v01\.mp4' has label 1, the classifier has 1 classes"):
+    with pytest.raises(
+        ValueError, match=r"v01\.mp4' has label 1, but the classifier has 1 classes"
+    ):
         check_dataset_labels(folder, 1)
 
 
@@ -166,7 +168,7 @@ def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
         )  # fmt: skip
         return launch.run_training(cfg)
 
-    with pytest.raises(ValueError, match="starts from a pretrained backbone: give --pretrained"):
+    with pytest.raises(ValueError, match="starts from a pretrained backbone. Give --pretrained"):
         start(None)
     head = {"cls_head.fc_cls.weight": torch.ones(2, 32)}
     with pytest.raises(ValueError, match="no backbone weight of the model"):

@@ -201,7 +201,7 @@ def test_a_database_of_columns_is_read(tmp_path):
         base.execute("UPDATE facts SET text = ?", (facts(without=1),))
         base.commit()
     found._base.close()
-    with pytest.raises(ValueError, match="was replaced meanwhile: open the index again"):
+    with pytest.raises(ValueError, match="has been replaced in the meantime. Open the index again"):
         found.matching("camera = 'south'")
 
 
@@ -252,9 +252,9 @@ def test_a_database_may_not_be_a_pipe(tmp_path):
         ("path,\na.mp4,1\n", "m.csv, line 1: a column has no name"),
         ("path,x\na.mp4,1\nb.mp4\n", "m.csv, line 3: 1 cells, not 2 as in the first line"),
         ("path,x\n,1\n", "m.csv, line 2: there is no path"),
-        ("path,x\na.mp4,1\n\nb.mp4,2\na.mp4,3\n", "line 5: a.mp4 has a line already, line 2"),
-        ("path,x\nz.mp4,1\n", "m.csv, line 2: none of its 1 paths is in the index, the first is z"),
-        (f"path,x\na.mp4,{'y' * 10_001}\n", "m.csv, line 2: a cell of 10001 characters"),
+        ("path,x\na.mp4,1\n\nb.mp4,2\na.mp4,3\n", "line 5: a.mp4 is already listed in line 2"),
+        ("path,x\nz.mp4,1\n", "m.csv, line 2: none of its 1 paths is in the index, for example z"),
+        (f"path,x\na.mp4,{'y' * 10_001}\n", "m.csv, line 2: a cell has 10001 characters"),
         ('path,x\n"a.mp4', "none of its|line 2"),
         ("path," + ",".join(f"c{i}" for i in range(200)) + "\n", "line 1: more than 200 columns"),
     ],

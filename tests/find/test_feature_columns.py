@@ -136,17 +136,17 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
         {"checkpoint": "d.pth", "sha256": "1" * 64},
         {"num_clips": 2},
     ):
-        with pytest.raises(ValueError, match=r"another checkpoint .*c\.pth.* choose another name"):
+        with pytest.raises(ValueError, match=r"another checkpoint .*c\.pth.* Choose another name"):
             write_feature_column(table, "net", PATHS, features[:4], replace(HEADER, **wrong))
-    with pytest.raises(ValueError, match=r"1 of 4 paths are no rows .*, the first is c/3\.mp4"):
+    with pytest.raises(ValueError, match=r"1 of 4 paths are not rows .*, the first is c/3\.mp4"):
         write_feature_column(table, "new", [*PATHS[:3], "c/3.mp4"], features[:4], HEADER)
     with pytest.raises(ValueError, match="given twice"):
         write_feature_column(table, "new", PATHS[:1] * 2, features[:2], HEADER)
     with pytest.raises(ValueError, match="do not match"):
         write_feature_column(table, "new", PATHS, features[:3], HEADER)
-    with pytest.raises(ValueError, match=r"1 features hold NaN or infinity.*b/1\.mp4"):
+    with pytest.raises(ValueError, match=r"1 features contain NaN or infinity.*b/1\.mp4"):
         write_feature_column(table, "new", PATHS[:1], features[:1] * np.nan, HEADER)
-    with pytest.raises(ValueError, match="name a column"):
+    with pytest.raises(ValueError, match="name of a column"):
         write_feature_column(table, "a b", PATHS, features[:4], HEADER)
     with pytest.raises(TableError, match="there is no table"):
         write_feature_column(f"{table}2", "net", PATHS, features[:4], HEADER)

@@ -264,7 +264,7 @@ def test_features_that_are_not_finite_are_refused(tmp_path):
     store = TableStore(tmp_path / TABLE)
     records = some_records(800)
     records["0007.mp4"] = FileRecord(1, 1, np.full(24, np.nan, np.float32))
-    with pytest.raises(ValueError, match=r"the feature of 0007\.mp4 holds NaN.*diverged"):
+    with pytest.raises(ValueError, match=r"the feature of 0007\.mp4 contains NaN.*diverged"):
         store.write(HEADER, records)
     assert not store.file.exists()
     del records["0007.mp4"]
@@ -274,7 +274,9 @@ def test_features_that_are_not_finite_are_refused(tmp_path):
     damaged = rows.slice(20, 1).to_pylist()[0]
     damaged["feature"][3] = float("nan")
     table.call("replace", "path", rows.from_pylist([damaged], schema=rows.schema))
-    with pytest.raises(ValueError, match=rf"damaged: the feature of {damaged['path']} holds NaN"):
+    with pytest.raises(
+        ValueError, match=rf"damaged: the feature of {damaged['path']} contains NaN"
+    ):
         query_index(read_index(tmp_path), np.ones(24))
 
 

@@ -71,7 +71,7 @@ def test_the_rule_is_chosen_on_labels():
     assert [s.label for s in segments] == ["run", "walk", "run", "walk"]
     fixed = found["v"].segments("v", CLASSES, SegmentRule(), "background")
     assert fixed == []
-    with pytest.raises(ValueError, match=r"'fly' of the segments is no class .*'run', 'walk'"):
+    with pytest.raises(ValueError, match=r"'fly' of the segments is not a class .*'run', 'walk'"):
         choose_rule(found, [Segment("v", 0, 1, "fly")], CLASSES, 2.0)
     for wrong in ({"threshold": 0.0}, {"threshold": 1.5}, {"least": -1.0}):
         with pytest.raises(ValueError):

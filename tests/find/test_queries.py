@@ -109,13 +109,13 @@ def test_an_image_is_a_clip_of_one_repeated_frame(model, index, tmp_path):
     best = found(index, tmp_path / "a.png")
     assert_ranked(best, np.array(index.features), still)
     assert [m.path for m in best] == [m.path for m in query_index(index, still)]
-    with pytest.raises(ValueError, match="is an image: it has no moments"):
+    with pytest.raises(ValueError, match="is an image, so it has no moments"):
         found(index, f"{tmp_path}/a.png@0-1")
 
 
 def test_an_image_that_is_none_or_too_large(index, tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"no image")
-    with pytest.raises(VideoDecodeError, match=r"a\.jpg.*is no image that can be decoded"):
+    with pytest.raises(VideoDecodeError, match=r"a\.jpg.*is not an image that can be decoded"):
         found(index, tmp_path / "a.jpg")
     header = b"P5 200000 200000 255\n"  # the pixels that it states are not there
     (tmp_path / "b.png").write_bytes(header + b"x" * 100)

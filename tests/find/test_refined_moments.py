@@ -200,7 +200,7 @@ def test_moments_of_files_that_changed_stay(index, model, folder, tmp_path):
 def test_other_indexes_are_refused(index, monkeypatch):
     feature = np.asarray(index.features[0])
     for windows, message in (
-        (None, "one of whole videos: only moments can be refined"),
+        (None, "contains whole videos, but only moments can be refined"),
         (Windows(2.0, 1.0, shots=True), "end at cuts"),
     ):
         monkeypatch.setattr(index, "windows", windows)

@@ -163,7 +163,7 @@ def test_images_that_are_refused(client, monkeypatch):
 
     assert refused(b"no image") == (
         422,
-        "the image cannot be decoded: is no image that can be decoded",
+        "the image cannot be decoded: is not an image that can be decoded",
     )
     status, error = refused(b"P5 200000 200000 255\n" + b"x" * 99)  # 40 gigapixels, by its header
     assert status == 422 and ("too large" in error or "more than the" in error)

@@ -82,7 +82,7 @@ def test_filters_of_a_search(client, state):
     assert found(label=0) == {"top.mp4", "run/e.mp4"}
     assert found(label=-1) == everything - {"top.mp4", "run/e.mp4"}
     assert found(label=0, folder="run") == {"run/e.mp4"}
-    assert found(path="no such") == set()
+    assert found(path="no longer exists") == set()
 
 
 def test_an_uploaded_video_is_embedded_by_the_network_of_the_index(client, state, model, tmp_path):
@@ -115,7 +115,9 @@ def test_no_uploaded_file_is_left(client, monkeypatch, tmp_path, originals):
 def test_bad_uploads(client):
     assert "cannot be decoded" in error_of(upload(client, b"no video at all"), 422)
     assert "empty" in error_of(upload(client, b""), 422)
-    assert "'notes.txt' is no video" in error_of(upload(client, b"x", "notes.txt"), 422)
+    assert "'notes.txt' does not have the name of a video" in error_of(
+        upload(client, b"x", "notes.txt"), 422
+    )
     assert error_of(upload(client, b"x" * 200_001), 413).startswith("the video is larger than")
     parts = (b"x" * 50_000 for _ in range(5))  # without a length in the header
     assert "larger than" in error_of(upload(client, parts), 413)
@@ -163,7 +165,7 @@ def test_an_index_by_a_stranger_serves_nothing_outside_its_folder(
     stranger = [path.format(folder=searched.folder)] * 5
     monkeypatch.setattr(searched.state, "_videos", stranger)
     error = error_of(client.get("/api/v1/video/0"), 404)
-    assert "is no video of its folder" in error
+    assert "is not a video of its folder" in error
 
 
 def test_a_file_of_another_name_is_served_if_it_holds_a_video(searched, state, monkeypatch):
@@ -173,7 +175,7 @@ def test_a_file_of_another_name_is_served_if_it_holds_a_video(searched, state, m
     (folder / "secret.rec").write_text("secret")
     monkeypatch.setattr(state, "_videos", ["camera.rec", "secret.rec"])
     assert state.file(0) == str(folder / "camera.rec")
-    with pytest.raises(NoRowError, match="is no video of its folder"):
+    with pytest.raises(NoRowError, match="is not a video of its folder"):
         state.file(1)
 
 
@@ -183,7 +185,7 @@ def test_a_video_that_has_gone(client, state, changed):
     row = state.names.index("top.mp4")
     for path in ("thumb", "clip", "video"):
         message = error_of(client.get(f"/api/v1/{path}/{row}"), 410)
-        assert message.startswith("top.mp4 has gone since the index was made: sce-video index ")
+        assert message.startswith("top.mp4 no longer exists. Update the index: sce-video index ")
     rows = client.post("/api/v1/missing", json={"rows": [0, row]}).json()["rows"]
     assert rows == [row]
     assert client.post("/api/v1/search", json=like(row)).status_code == 200
@@ -251,7 +253,7 @@ def test_segments_of_a_row(client, state, tmp_path):
     assert (tmp_path / "labels_segments.csv").read_text().endswith("\ntop.mp4,0.1,0.5,jump\n")
     assert client.get("/api/v1/segments/3").json()["segments"] == []
     late = error_of(client.post("/api/v1/segments/4", json={**body, "end": 9.0}), 422)
-    assert late.startswith("the segment ends at 9.00 s, and the video at 0.")
+    assert late.startswith("the segment ends at 9.00 s, but the video ends at 0.")
     early = error_of(client.post("/api/v1/segments/4", json={**body, "end": 0.05}), 422)
     assert "before its start" in early
     equal = error_of(client.post("/api/v1/segments/4", json={**body, "end": 0.1}), 422)
@@ -259,7 +261,9 @@ def test_segments_of_a_row(client, state, tmp_path):
     error_of(client.post("/api/v1/segments/99", json=body), 404)
     error_of(client.post("/api/v1/segments/4", json={**body, "label": None}), 422)
     removal = {"number": 0, "label": "other"}
-    assert "no such" in error_of(client.post("/api/v1/segments/4/remove", json=removal), 422)
+    assert "no longer exists" in error_of(
+        client.post("/api/v1/segments/4/remove", json=removal), 422
+    )
     removed = client.post("/api/v1/segments/4/remove", json={**removal, "label": "jump"}).json()
     assert removed["segments"] == []
     back = client.post("/api/v1/segments/4/undo", json={}).json()

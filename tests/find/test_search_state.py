@@ -158,7 +158,7 @@ def test_a_list_that_was_moved_is_found_out(searched, model, tmp_path, capsys):
     main([str(fewer), *words])
     assert "0 new, 0 changed, 2 kept, 2 dropped" in capsys.readouterr().out
     assert main([str(copy), *words]) == 2
-    assert "if it was moved, give its new path" in capsys.readouterr().err
+    assert "If it was moved, give its new path" in capsys.readouterr().err
 
 
 def test_listed_videos_outside_the_root_are_told(searched, model, tmp_path, capsys):

@@ -35,12 +35,12 @@ def test_mistakes_change_nothing(tmp_path):
         ("a.mp4", 2.0, 1.0, "run", "ends at 1 s, before its start at 2 s"),
         ("a.mp4", float("nan"), 2.0, "run", "in seconds"),
         ("a.mp4", -1.0, 2.0, "run", "in seconds"),
-        ("a.mp4", 1.0, 2.0, " ", "a label is a name"),
-        (" a.mp4", 1.0, 2.0, "run", "no list can hold"),
+        ("a.mp4", 1.0, 2.0, " ", "a label must be a name"),
+        (" a.mp4", 1.0, 2.0, "run", "no list can contain"),
     ):
         with pytest.raises(ValueError, match=message):
             found.add(path, start, end, label)
-    with pytest.raises(ValueError, match="no such segment"):
+    with pytest.raises(ValueError, match="no longer exists"):
         found.remove(Segment("a.mp4", 1.0, 3.0, "run"))
     assert read_segments(str(tmp_path / "s.csv")) == found.segments == [kept]
 
@@ -56,5 +56,5 @@ def test_a_file_that_another_program_changed_is_not_written_over(tmp_path):
             change()
     assert file.read_text() == text
     file.write_text("no table")
-    with pytest.raises(ValueError, match="must begin with a line of the columns"):
+    with pytest.raises(ValueError, match="must begin with the columns"):
         SegmentList(file)

@@ -87,5 +87,5 @@ def test_windows_are_found_by_what_is_unusual_about_them(windows):
     assert query_index(index, query, 5, whitened=True) == matches
     assert query_index(index, query, 5, whitened=False)[0].row != 50
     assert 50 not in [match.row for match in query_index(index, query, 5, leave_out=[50])]
-    with pytest.raises(ValueError, match="centred already"):
+    with pytest.raises(ValueError, match="already centred"):
         query_index(index, query, 5, centred=True, whitened=True)

@@ -129,7 +129,7 @@ def test_a_clip_around_a_second(model, video):
     np.testing.assert_allclose(clip.times, [0.76, 0.88, 1.0, 1.2], atol=0.05)
     (first,) = read_clips(model.settings, video, at=0.0)
     assert first.times[0] == 0.0
-    with pytest.raises(ValueError, match=r"a\.mp4 lasts 1\.60 s: there is no clip at second 9"):
+    with pytest.raises(ValueError, match=r"a\.mp4 lasts 1\.60 s, so there is no clip at second 9"):
         read_clips(model.settings, video, at=9)
 
 
@@ -139,12 +139,12 @@ def test_mistakes(classifier, model, video, tmp_path):
         class_activation(classifier, "nowhere")
     with pytest.raises(VideoDecodeError, match=r"broken\.mp4: cannot be opened"):
         class_activation(classifier, tmp_path / "broken.mp4")
-    with pytest.raises(ValueError, match="no class 'clas1', meant 'class1'.*class0, class1"):
+    with pytest.raises(ValueError, match="no class 'clas1'. Did you mean 'class1'.*class0, class1"):
         class_activation(classifier, video, "clas1")
     assert class_number(["run", "walk"], "walk") == 1
     with pytest.raises(ValueError, match="frame 4 is not in the clip, whose 4 frames are 0 to 3"):
         cell_similarity(model, video, video, 4)
-    with pytest.raises(ValueError, match="cell 0,1 is outside of the grid of 1 rows"):
+    with pytest.raises(ValueError, match="cell 0,1 is outside the grid of 1 rows"):
         cell_similarity(model, video, video, 0, (0, 1))
     with pytest.raises(ValueError, match="clips must be at least 1, got 0"):
         cell_similarity(model, video, video, num_clips=0)
@@ -156,7 +156,7 @@ def test_mistakes(classifier, model, video, tmp_path):
     head.spatial_type = "max"
     try:
         with pytest.raises(
-            ValueError, match="maps are those of a linear layer on the mean of features"
+            ValueError, match="maps need a linear layer on the mean of the features"
         ):
             class_activation(classifier, video)
     finally:

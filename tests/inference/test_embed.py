@@ -206,7 +206,7 @@ def test_files_that_are_missing_or_broken(model, videos, tmp_path):
         embed_videos(model, [paths[0], tmp_path / "broken.mp4"])
     with pytest.raises(ValueError, match="fps must be positive"):
         embed_videos(model, GOOD, fps=float("nan"))
-    with pytest.raises(ValueError, match="fps is for arrays"):
+    with pytest.raises(ValueError, match="fps is only for arrays"):
         embed_videos(model, paths, fps=25)
 
 

@@ -60,7 +60,7 @@ def test_an_interrupted_run_resumes(model, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(EmbedJob, "process", interrupted)
     with pytest.raises(KeyboardInterrupt):
         embed_to_file(*how, OPTIONS)
-    with pytest.raises(ValueError, match="is of another checkpoint, data set or pipeline"):
+    with pytest.raises(ValueError, match="belongs to another checkpoint, dataset or pipeline"):
         embed_to_file(*how, ViewOptions(num_clips=2))
     embedded.append("")
     embed_to_file(*how, OPTIONS)

@@ -109,10 +109,10 @@ def test_files_without_bn_counters_and_with_ddp_names(tmp_path):
 @pytest.mark.parametrize(
     ("depth", "channels", "prefix", "message"),
     [
-        (50, 4, "backbone.", "another backbone"),
+        (50, 4, "backbone.", "a different backbone"),
         (18, 8, "backbone.", "of another shape"),
         (18, 4, "encoder.", "no backbone weight"),
-        (34, 4, "", "another backbone.*too many"),
+        (34, 4, "", "a different backbone.*too many"),
     ],
 )
 def test_other_weights_are_an_error(tmp_path, depth, channels, prefix, message):
@@ -135,9 +135,9 @@ def test_what_is_no_checkpoint_path_is_told_what_to_give(tmp_path):
     save_tiny(tmp_path / "tiny.pth")
     with pytest.raises(FileNotFoundError, match=r"other .pth files: .*tiny\.pth"):
         load_model(tmp_path)
-    with pytest.raises(TypeError, match="checkpoint is the path of a file, got int"):
+    with pytest.raises(TypeError, match="checkpoint must be the path of a file, got int"):
         load_model(5)
-    with pytest.raises(TypeError, match="config is the path of a file, got dict"):
+    with pytest.raises(TypeError, match="config must be the path of a file, got dict"):
         load_model(tmp_path / "tiny.pth", {})
 
 
@@ -194,7 +194,7 @@ def test_types_that_are_not_registered_are_neither_built_nor_imported(
 @pytest.mark.parametrize("name", ["stranger.Net", "stranger", "mmaction.stranger", "os", 7, None])
 def test_layers_that_are_not_registered(untrusted_module, name):
     for inner in ({"type": name}, [{"a": ({"type": name},)}]):
-        with pytest.raises(ValueError, match="not the name of a registered"):
+        with pytest.raises(ValueError, match="not a registered"):
             checked_backbone({**BACKBONE, "norm_cfg": inner})
     assert not untrusted_module.exists()
 

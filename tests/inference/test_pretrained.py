@@ -136,7 +136,9 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch):
         save_pretrained(from_pretrained(encoder, device="cpu"), cut)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    with pytest.raises(ValueError, match="no local folder nobody/nothing, and it cannot be had"):
+    with pytest.raises(
+        ValueError, match="no local folder nobody/nothing, and it cannot be downloaded"
+    ):
         from_pretrained("nobody/nothing")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingPackageError, match=r"pip install sce-video\[hf\]"):

@@ -90,7 +90,9 @@ def test_what_is_not_the_authors_model():
     with pytest.raises(ValueError, match=r"no weight is called trunk\.conv1\.weight"):
         from_eztorch(randomised(torchvision_names(18)))
     less = {n: v for n, v in theirs.items() if n != "momentum_trunk.layer3.1.bn2.bias"}
-    with pytest.raises(ValueError, match=r"not the network of ResNet2d: missing: layer3\.1\.bn2"):
+    with pytest.raises(
+        ValueError, match=r"the weights do not fit ResNet2d: missing: layer3\.1\.bn2"
+    ):
         from_eztorch(less)
     with pytest.raises(ValueError, match=r"\(D, K\) with one queue_ptr, got .* and no pointer"):
         from_eztorch({n: v for n, v in theirs.items() if n != "queue_ptr"})

@@ -54,7 +54,11 @@ def test_features_are_those_of_embed(model, paths):
         encode({"video": [*stored[:4], *named[4:]]}, batch_size=3), expected
     )
     for column, options, message in (
-        ({"video": paths[:1], "text": ["a"]}, {}, "videos alone, the task gives .'text', 'video'"),
+        (
+            {"video": paths[:1], "text": ["a"]},
+            {},
+            "only videos, but the task contains .'text', 'video'",
+        ),
         ({"video": paths[:1]}, {"precision": "int8"}, "must be float32, got 'int8'"),
         (
             {"video": [named[0], {"bytes": b"x", "path": None}]},

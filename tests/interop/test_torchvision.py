@@ -41,7 +41,7 @@ def test_round_trip(name, tmp_path, capsys):
 def test_several_networks_need_a_prefix():
     one, two = torchvision_file("s3d"), torchvision_file("resnet50")
     both = {f"a.{n}": v for n, v in one.items()} | {f"b.{n}": v for n, v in two.items()}
-    with pytest.raises(ValueError, match=r"give the prefix of one: \['a\.', 'b\.'\]"):
+    with pytest.raises(ValueError, match=r"Give one of the prefixes \['a\.', 'b\.'\]"):
         from_torchvision(both)
     assert from_torchvision(both, "b.").backbone["type"] == "ResNet2d"
     with pytest.raises(ValueError, match="after the prefix 'c.'"):
@@ -58,12 +58,15 @@ def test_keys_that_do_not_match_are_listed():
     midplanes = {"layer2.0.conv2.0.0.weight": torch.ones(36, 16, 1, 3, 3)}  # of a rule of one's own
     name = "features.9.branch2.1.1.0.weight"
     for weights, message in (
-        (without(s3d, name), r"not the network of S3D: missing: features\.9\.branch2.*0\.weight$"),
+        (
+            without(s3d, name),
+            r"the weights do not fit S3D: missing: features\.9\.branch2.*0\.weight$",
+        ),
         (s3d | {"features.16.weight": torch.ones(1)}, r"unexpected: features\.16\.weight$"),
         (r2plus1d | midplanes, r"weight \(36, 16, 1, 3, 3\) instead of \(28, 16, 1, 3, 3\)$"),
         (
             r2plus1d | {"layer3.2.conv1.0.0.weight": torch.ones(1)},
-            r"3 blocks in its third stage has none of the depths \[18, 34, 50, 101\]",
+            r"3 blocks in its third stage does not have one of the depths \[18, 34, 50, 101\]",
         ),
         # r3d_18 and mc3_18 have a stem of one convolution
         (without(r2plus1d, "stem.3.weight"), "no first convolution of torchvision's r2plus1d_18"),

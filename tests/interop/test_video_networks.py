@@ -91,10 +91,10 @@ def test_what_cannot_be_converted_is_named():
     message = str(error.value)
     assert "without a counterpart: s3.pathway0_nonlocal0.conv_g.weight" in message
     assert "missing: s3.pathway0_res1.branch2.b.weight" in message and "head" not in message
-    with pytest.raises(ValueError, match=r"layer3\.0\.conv2\.weight looks at three frames"):
+    with pytest.raises(ValueError, match=r"layer3\.0\.conv2\.weight covers three frames"):
         trained = to_video_layout(ours, "mmaction2").state_dict
         from_video_layout({n: v + 1 for n, v in trained.items()}, "mmaction2")
-    with pytest.raises(ValueError, match="this is not the layout of slowfast; the file has conv1"):
+    with pytest.raises(ValueError, match="this is not the layout of slowfast. The file has conv1"):
         from_video_layout(ours, "slowfast")
     with pytest.raises(ValueError, match="slowfast is for weights of ResNet3dSlowPath"):
         to_video_layout(MODELS.build(dict(type="ResNet2d", depth=18)).state_dict(), "slowfast")

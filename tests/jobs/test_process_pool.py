@@ -142,7 +142,7 @@ def test_an_idle_worker_that_is_killed_costs_no_item():
 def test_workers_that_cannot_start_are_an_error(monkeypatch, capfd):
     """Its first function stands for anything that ends a worker before its first item."""
     monkeypatch.setattr(process_pool, "_begin", fakes.exit_with_status_3)
-    with pytest.raises(RuntimeError, match="end before they process an item"):
+    with pytest.raises(RuntimeError, match="exit before they process an item"):
         run([1])
     assert not worker_processes()
 

@@ -99,7 +99,9 @@ def test_processes_killed_at_random_moments_lose_and_double_nothing(cluster, tmp
 
 def test_another_version_of_the_package_is_refused(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "__version__", "9.9")
-    with pytest.raises(UserError, match=r"has sce_video \d.*, here it is 9\.9: install the same"):
+    with pytest.raises(
+        UserError, match=r"has sce_video \d.*, but this machine has 9\.9\. Install the same"
+    ):
         run(Squares(), items(3), tmp_path / "s", cluster)
 
 

@@ -80,7 +80,7 @@ def test_heads_of_slowfast_begin_as_theirs():
     ("change", "message"),
     [
         (dict(num_layers=-1), "num_layers must be at least 0, got -1"),
-        (dict(num_layers=0), "num_layers=0 is .*out_channels to the 8 of the input, got 4"),
+        (dict(num_layers=0), "num_layers=0 leaves .*out_channels to the 8 of the input, got 4"),
         (dict(num_layers=0, out_channels=8, norm_output=False), "num_layers=0 .*norm_output=True"),
         (dict(out_channels=0), "out_channels must be at least 1, got 0"),
         (dict(norm_output=False, affine_output=True), "affine_output=True needs an output BN"),

@@ -106,7 +106,7 @@ def test_unknown_and_missing_arguments(capsys):
         call("V")
     with pytest.raises(SystemExit):
         parse(Training, "V --out R --frame 3".split())
-    assert "no option --frame, meant --frames?" in capsys.readouterr().err
+    assert "there is no option --frame. Did you mean --frames?" in capsys.readouterr().err
 
 
 def test_help_states_defaults_groups_and_examples():

@@ -129,7 +129,7 @@ def test_resuming_takes_everything_from_the_run(trained, videos, capsys):
     assert torch.equal(load_scores(trained / SCORES)[0].values, before)
     capsys.readouterr()
     assert main(finetuning(videos, trained, "--few", "1")) == 2
-    assert "holds an earlier training" in capsys.readouterr().err
+    assert "contains an earlier training run" in capsys.readouterr().err
     assert not (trained / "train.txt").exists()  # refused before lists are written
 
 
@@ -315,7 +315,7 @@ def test_errors(videos, tmp_path):
 
     refused("precision must be one of", precision="int8")
     refused("either hours or epochs, not both", hours=1, epochs=3)
-    refused("--few 9 is more", few=9)
+    refused("--few 9 is too many", few=9)
     short = make_videos(tmp_path / "short", 4, frames=3)
     with pytest.raises(ValueError, match="needs clips of 4 frames, but the videos in .* have 3"):
         sce_video.finetune(videos / "source.pth", train=short, out=tmp_path / "run")

@@ -184,7 +184,7 @@ def test_a_finetuning_is_planned_and_resumed(trained, tmp_path, monkeypatch):
     config = planned_config(run)
     backbone = config.model.backbone
     assert (backbone.type, backbone.channels, config.model.cls_head.in_channels) == (kind, 8, 8)
-    with unregistered(kind), pytest.raises(ValueError, match=f"type '{kind}' is not the name"):
+    with unregistered(kind), pytest.raises(ValueError, match=f"type '{kind}' is not a registered"):
         planned_config(run)
 
 
@@ -200,6 +200,6 @@ def unregistered(kind):
 def test_an_unregistered_network_is_refused(trained):
     """Nothing is imported because a file names it."""
     kind, path = trained
-    message = f"type '{kind}' is not the name of a registered"
+    message = f"type '{kind}' is not a registered"
     with unregistered(kind), pytest.raises(ValueError, match=message):
         load_model(path, device="cpu")

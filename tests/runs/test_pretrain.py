@@ -129,7 +129,7 @@ def test_the_function_takes_the_settings_by_name(videos, trained, tmp_path, monk
     monkeypatch.undo()
     with pytest.raises(ValueError, match="earlier training"):
         sce_video.pretrain(videos, out=trained[0], epochs=1, **TINY)
-    with pytest.raises(TypeError, match="pretrain.. has no argument frmes, meant frames?"):
+    with pytest.raises(TypeError, match="pretrain.. has no argument frmes. Did you mean frames?"):
         sce_video.pretrain(videos, out=tmp_path, frmes=3)
     with pytest.raises(AttributeError):
         sce_video.pretrian
@@ -197,7 +197,7 @@ def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, mon
     monkeypatch.setattr(page, "train_with_page", fails_at_the_second)
     assert main([*start, "--seeds", "0", "2"]) == 2
     assert main([*start, "--seeds", "0", "2"]) == 2  # refused before the planning
-    assert "seed0 holds an earlier training" in capsys.readouterr().err
+    assert "seed0 contains an earlier training run" in capsys.readouterr().err
     assert main(["pretrain", "--out", str(out), "--resume"]) == 0
     assert calls == [0, 2, 2]  # the finished one is kept
     shown = capsys.readouterr().out
@@ -247,7 +247,7 @@ def test_all_files_is_an_argument_of_every_listing(videos, tmp_path):
     root, out = shutil.copytree(videos, tmp_path / "videos"), str(tmp_path / "run")
     for path in sorted(root.rglob("*.mp4")):
         path.rename(path.with_suffix(".rec"))
-    with pytest.raises(ValueError, match="12 .rec.*--all-files reads those that hold a video"):
+    with pytest.raises(ValueError, match="12 .rec.*--all-files reads files that contain a video"):
         sce_video.pretrain(root, out=out)
     given = {"videos": str(root), "out": out, "all_files": True, "keep": "best", "labels": FOLDERS}
     planned = plan_pretraining.plan_pretraining(PretrainOptions(**given, **TINY), time.monotonic())
@@ -320,7 +320,7 @@ def test_a_folder_is_claimed_before_anything_is_planned_or_written(
             assert message in str(error)
         assert contents(run) == before
 
-    refused("holds an earlier training")
+    refused("contains an earlier training run")
     holder = hold(run)
     try:
         refused("another training is running", "--overwrite")

@@ -140,8 +140,8 @@ def test_k200(run, roots, tmp_path):
 def test_an_empty_root_shows_the_official_layout(name, tmp_path, capsys):
     assert prepare(name, tmp_path) == 2
     err = capsys.readouterr().err
-    assert err.startswith("prepare.py: error: no ")
-    assert "must hold the unpacked official downloads" in err
+    assert err.startswith("prepare.py: error: ") and " no " in err.splitlines()[0]
+    assert "must contain the unpacked official downloads" in err
     layouts = ("UCF-101/App", "testTrainMulti", "annotations/{train,val}", "something-v2-labels")
     assert dict(zip(NAMES, layouts, strict=True))[name] in err
     assert not list(tmp_path.iterdir())

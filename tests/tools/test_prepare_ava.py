@@ -255,7 +255,7 @@ def test_bad_rows_are_named_and_nothing_is_written(run, root):
     path.write_text(f"{path.read_text()}{TRAIN[1]},0902,0,0,1,1,12,0\n")
     status, _, err = run()
     assert status == 2 and len(err.splitlines()) == 1 and not texts(root)
-    message = f"video {TRAIN[1]!r} is in ava_train_v2.2.csv too"
+    message = f"video {TRAIN[1]!r} is also in ava_train_v2.2.csv"
     assert err.startswith(f"prepare.py: error: {path}, line {line}: {message}")
 
 
@@ -271,4 +271,4 @@ def test_missing_files_are_named(run, root):
     assert run("--detections", root / "none.csv")[0] == 2
     (root / "annotations/ava_val_excluded_timestamps_v2.2.csv").unlink()
     status, _, err = run("--no-detections")
-    assert status == 2 and "no ava_val_excluded_timestamps_v2.2.csv: looked for" in err
+    assert status == 2 and "no ava_val_excluded_timestamps_v2.2.csv. The command looked for" in err

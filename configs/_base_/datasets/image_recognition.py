@@ -1,6 +1,7 @@
-# Shared settings of all classification datasets of images. They equal those of videos, with larger
-# batches because an image is one view. The test split is validated only for its curve, and the last
-# checkpoint is the result. A child sets dataset and normalisation, and recipes add the pipelines.
+# Shared settings of all classification datasets of images. They equal the settings of videos, with
+# larger batches because an image is one view. The test split is validated only for its curve, and
+# the last checkpoint is the result. A child sets dataset and normalisation, and recipes add the
+# pipelines.
 _base_ = "./recognition.py"
 
 split = None

@@ -1,5 +1,5 @@
-# Shared settings of the pretraining recipes on CIFAR100. They equal those of CIFAR10, but with the
-# 100 fine labels.
+# Shared settings of the pretraining recipes on CIFAR100. They equal the settings of
+# CIFAR10, but with the 100 fine labels.
 # The statistics come from juliendenize/eztorch, transforms/utils.py (CIFAR100's own std is .2673
 # .2564 .2762).
 _base_ = "./cifar10.py"

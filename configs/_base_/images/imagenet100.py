@@ -1,7 +1,7 @@
-# Shared settings of the pretraining recipes on ImageNet100. They equal those of ImageNet, but use
-# the lists of the paper's 100 classes (tab:classes) for training and validation, which sce-video
-# prepare imagenet --imagenet100 writes. kNN monitoring compares validation images with training
-# images (k 200, weights exp(sim/0.1), as lightly-ai/lightly,
+# Shared settings of the pretraining recipes on ImageNet100. They equal the settings of ImageNet,
+# but use the lists of the paper's 100 classes (tab:classes) for training and validation, which
+# sce-video prepare imagenet --imagenet100 writes. kNN monitoring compares validation images with
+# training images (k 200, weights exp(sim/0.1), as lightly-ai/lightly,
 # docs/source/getting_started/benchmarks).
 _base_ = "./imagenet.py"
 

@@ -1,4 +1,4 @@
-# Linear evaluation on ImageNet after a pretraining with LARS: frozen ResNet-50, 224x224.
+# Linear evaluation on ImageNet after pretraining with LARS: frozen ResNet-50, 224x224.
 # Paper:    tab:sota and tab:sota-multi-crop.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/r50_8xb128-224-90e_imagenet.py 8 \
 #               --pretrained work_dirs/sce_r50_8xb512-224-200e_imagenet/epoch_200.pth

@@ -1,4 +1,4 @@
-# Linear evaluation on ImageNet after a pretraining with SGD: frozen ResNet-50, 224x224.
+# Linear evaluation on ImageNet after pretraining with SGD: frozen ResNet-50, 224x224.
 # Paper:    tab:baselines, ImageNet.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/r50_8xb64-224-100e_imagenet.py 8 \
 #               --pretrained work_dirs/sce_r50_8xb64-224-200e_imagenet/epoch_200.pth

@@ -7,8 +7,8 @@
 #               configs/downstream/severe/r2plus1d18_1xb32-32x112-160e_epic_verb.py \
 #               work_dirs/r2plus1d18_1xb32-32x112-160e_epic_verb/epoch_160.pth
 # Hardware: 1 GPU x 32 videos; memory not measured.
-# Expected: not measured yet. SEVERE's code has no settings for this set, so those of FineGym-99 are
-# used.
+# Expected: not measured yet. SEVERE's code has no settings for this set, so the settings of
+# FineGym-99 are used.
 
 _base_ = "./r2plus1d18_1xb32-32x112-160e_gym99.py"
 

@@ -9,6 +9,6 @@ columns = [
     ),
 ]
 notes = [
-    "The published numbers are those of the best epoch on the validation images; measured is the "
+    "The published numbers come from the best epoch on the validation images; measured is the "
     "last epoch.",
 ]

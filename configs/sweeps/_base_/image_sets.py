@@ -18,6 +18,6 @@ columns = [
     for _name, _recipe in _linear.items()
 ]
 notes = [
-    "The published numbers are those of the best epoch on the test images (validation images of "
+    "The published numbers come from the best epoch on the test images (validation images of "
     "ImageNet, ImageNet100 and Tiny-ImageNet); measured is the last epoch.",
 ]

@@ -1,7 +1,7 @@
-"""Sets of labelled clips from their official lists: UCF101, HMDB51, Something-Something V2,
-Diving48 and NTU RGB+D.
+"""Datasets of labelled clips, read from their official lists.
 
-Each ``read_SET`` reads the official files below ``root``, or in ``annotations`` if given.
+The datasets are UCF101, HMDB51, Something-Something V2, Diving48 and NTU RGB+D. Each ``read_SET``
+reads the official files below ``root``, or in ``annotations`` if given.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
     classes = tuple(sorted({match[1] for match in found if match}))
     if not classes:
         raise FileNotFoundError(
-            f"no CLASS_test_split1.txt in {folder}\n"
-            f"{root} must hold the unpacked official downloads:\n{HMDB51.layout}"
+            f"{folder} contains no CLASS_test_split1.txt\n"
+            f"{root} must contain the unpacked official downloads:\n{HMDB51.layout}"
         )
     splits, unused = [], []
     for number in (1, 2, 3):
@@ -147,7 +147,7 @@ def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
         for label, name in enumerate(classes):
             list_name = f"{name}_test_split{number}.txt"
             path = HMDB51.find(root, folder, f"split {number}", list_name)
-            # Names contain characters such as # & ( ; [ !
+            # Names contain special characters such as # & ( ; [ !
             lines = read_matches(path, r"([^/]*[^/\s])\s* ([012])", _MARKS)
             for video in unique_entries((where, m[1], int(m[2])) for where, m in lines):
                 if video.label == 0:
@@ -243,7 +243,7 @@ def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, 
 def _load(path: Path, kind: type, form: str) -> Any:
     data = read_json(path)
     if not isinstance(data, kind) or not data:
-        raise ValueError(f"{path} must hold {form}")
+        raise ValueError(f"{path} must contain {form}")
     return data
 
 
@@ -267,7 +267,8 @@ DIVING48 = Downloads(
     files=("rgb", "videos"),
     extension=".mp4",
 )
-# Li et al. 2018; numbers of entries of the V2 files (October 2020), which replace the first labels.
+# Li et al. 2018. The numbers are the entries of the V2 files (October 2020), which replace the
+# first labels.
 _DIVING48_CLASSES = 48
 #: Entries of the files of each split.
 _DIVING48_COUNTS = {"train": 15027, "test": 1970}
@@ -290,13 +291,14 @@ def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
     for number, words in enumerate(_load(vocabulary, list, form)):
         where = f"{vocabulary}, entry {number}"
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError(f"{where}: {words!r:.80} is no list of words")
+            raise ValueError(f"{where}: {words!r:.80} is not a list of words")
         name = "+".join(words)
         if not words or name in classes:
             raise ValueError(f"{where}: {name!r} is empty or listed twice")
         classes.append(name)
 
-    # The frames of an entry count in the long video that the clip was cut from: not used.
+    # The frame numbers of an entry refer to the long video from which the clip was cut. They are
+    # not used.
     def rows(path: Path) -> Iterator[tuple[str, str, int]]:
         for where, item in _items(path, "vid_name", "label"):
             name, label, count = str(item["vid_name"]), item["label"], len(classes)
@@ -365,7 +367,8 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
             entries[list_name].append(Entry(name, action - 1))
     if not any(entries.values()):
         raise ValueError(
-            f"{folder} holds no video named like S001C001P001R001A001_rgb.avi, of {len(names)}"
+            f"none of the {len(names)} videos in {folder} has a name like "
+            "S001C001P001R001A001_rgb.avi"
         )
     official = OfficialLists(
         name="ntu60",
@@ -377,8 +380,8 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
     return official, NTU60.locate(root, official, videos)
 
 
-#: Where the files of each set are, and the reader of its lists. The names of NTU's files are its
-#: lists.
+#: The place of each set's files, and the reader of its lists. NTU has no lists, because its file
+#: names contain the labels.
 SETS = {
     "ucf101": (UCF101, read_ucf101),
     "hmdb51": (HMDB51, read_hmdb51),

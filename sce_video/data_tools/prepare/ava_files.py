@@ -114,8 +114,8 @@ def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) ->
     missing = sorted(set(scored) - set(every))
     if missing:
         raise ValueError(
-            f"action {missing[0]} ({scored[missing[0]]}) is in the list of scored actions, but not "
-            "in the list of all: use both of the official download"
+            f"action {missing[0]} ({scored[missing[0]]}) is in the list of scored actions, but "
+            "not in the list of all actions. Use both lists from the same official download"
         )
     return [Action(number, every[number], number in scored) for number in sorted(every)]
 
@@ -204,7 +204,7 @@ def read_excluded(path: Path) -> set[Key]:
     return excluded
 
 
-#: One detection: where it is, its key frame, corners and score.
+#: One detection: its place in the file, key frame, corners and score.
 _Detection = tuple[str, Key, list[float], float]
 
 
@@ -259,8 +259,8 @@ class Detections:
             score = _number(cells[7], where)
             if not 0 <= score <= 1:
                 raise ValueError(
-                    f"{where}: score {cells[7]} is not in 0 to 1: is this a file of detections? "
-                    "(the last column of annotations is person_id, that of detections a score)"
+                    f"{where}: score {cells[7]} is not in 0 to 1. Check that this is a file of "
+                    "detections, because the last column of an annotation file is a person_id"
                 )
             yield where, key, [_number(cell, where) for cell in cells[2:6]], score
 
@@ -269,7 +269,7 @@ class Detections:
         content = load_plain_pickle(path)
         if not isinstance(content, dict) or not content:
             raise ValueError(
-                f"{path} holds a {type(content).__name__}, not a dict of proposals: "
+                f"{path} contains a {type(content).__name__}, not a dict of proposals: "
                 '{"VIDEO,0902": array (n, 5) of x1, y1, x2, y2, score, ...}'
             )
         numbers_left = path.stat().st_size
@@ -282,7 +282,7 @@ class Detections:
             table = _proposals(value, where)
             numbers_left -= table.size  # each takes at least a byte
             if numbers_left < 0:
-                raise ValueError(f"{where}: more boxes than the file has bytes for: it repeats one")
+                raise ValueError(f"{where}: the array has more boxes than the file has bytes")
             for row, numbers in enumerate(table.tolist()):
                 yield f"{where}, row {row}", key, numbers[:4], numbers[4]
 
@@ -296,7 +296,8 @@ class Detections:
 def _proposals(value: Any, where: str) -> np.ndarray:
     """Return the proposals (n, 5) float64 of one key frame."""
     try:
-        # Nested lists that refer to each other would be expanded: rows of numbers only.
+        # Accept only rows of numbers, because nested lists that refer to each other would be
+        # expanded.
         plain = isinstance(value, np.ndarray) or (
             isinstance(value, list)
             and all(isinstance(row, list | tuple | np.ndarray) and len(row) == 5 for row in value)
@@ -321,8 +322,8 @@ def _second(text: str, where: str) -> int:
     second = _whole(text, where, "time stamp")
     if not FIRST_SECOND <= second <= LAST_SECOND:
         raise ValueError(
-            f"{where}: time stamp {second} is not in the annotated seconds "
-            f"{FIRST_SECOND} to {LAST_SECOND}"
+            f"{where}: timestamp {second} is not in the annotated seconds {FIRST_SECOND} to "
+            f"{LAST_SECOND}"
         )
     return second
 

@@ -46,7 +46,7 @@ from sce_video.options.data_commands import PrepareOptions
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
 #: Frames per second that the official scripts extract from the cuts.
 FRAME_RATE = 30
-# A cut lasts 901 s; the films last more than half an hour.
+# A cut lasts 901 s, but the films last more than half an hour.
 LONGEST_CUT = 1000.0
 
 # Numbers of Gu et al. 2018 and of the dataset's page.
@@ -124,7 +124,7 @@ def find_images(options: PrepareOptions, videos: list[str]) -> Images:
     if images.films and len(images.films) < len(images.seconds):
         cut = next(video for video in images.seconds if video not in images.films)
         raise ValueError(
-            f"{folder} holds both full films ({paths[images.films[0]].name}) and 15-minute cuts "
+            f"{folder} contains both full films ({paths[images.films[0]].name}) and 15-minute cuts "
             f"({paths[cut].name}): cut all of them (ffmpeg -ss 900 -t 901) or none"
         )
     return images
@@ -149,7 +149,7 @@ def _check_frames(images: Images, folders: dict[str, Path]) -> None:
     for video, folder in folders.items():
         numbers = {int(m[1]) for name in os.listdir(folder) if (m := _FRAME.search(name))}
         if not numbers:
-            images.missing[video] = "the folder holds no numbered jpg or png files"
+            images.missing[video] = "the folder contains no numbered jpg or png files"
             continue
         first = 0 if 0 in numbers else 1  # ffmpeg counts frames from 1, some tools from 0
         count = (max(numbers) - first) // FRAME_RATE + 1
@@ -272,8 +272,8 @@ def _read_official(options: PrepareOptions) -> tuple[list[Action], list[_Split]]
     common = sorted(set(train.videos()) & set(first))
     if common:
         raise ValueError(
-            f"{first[common[0]]}: video {common[0]!r} is in {train.path.name}"
-            f" too, and {len(common) - 1} more: use the official files unchanged"
+            f"{first[common[0]]}: video {common[0]!r} is also in {train.path.name}, as are "
+            f"{len(common) - 1} others. Use the official files unchanged"
         )
     return actions, splits
 
@@ -348,7 +348,7 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
     video, second = (listed or keys)[0]
     first, end = images.seconds[video]
     where = frames[listed[0]].where if listed else str(split.annotations.path)
-    found = f"the file holds seconds {first:g} to {end:g} of the film"
+    found = f"the file contains seconds {first:g} to {end:g} of the film"
     if images.as_frames:
         found = f"frame {(second - BEGIN) * FRAME_RATE + 1} does not exist"
     return (
@@ -400,8 +400,8 @@ def _detection_notes(
     unlisted = sum(key not in known for key in detections.boxes)
     treatment = ", and are left out as in the official evaluation (see --unannotated)"
     if options.unannotated:
-        fate = "where each detection is a false positive"
-        treatment = f": those of val are in its list, {fate} (--unannotated)"
+        fate = "where each detection counts as a false positive"
+        treatment = f". The list of val contains such seconds, {fate} (--unannotated)"
     if unlisted:
         yield f"note: {unlisted:,} seconds have detections but no ground truth{treatment}"
     for split in splits:

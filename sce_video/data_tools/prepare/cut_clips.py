@@ -32,11 +32,11 @@ from sce_video.utils.files import read_json
 
 
 class Clip(NamedTuple):
-    """A part of a video, from ``start`` to ``end`` in seconds; the names have no extension.
+    """A part of a video, from ``start`` to ``end`` in seconds.
 
-    Of FineGym ``video`` is the YouTube id and ``name`` an entry of the lists, such as
-    ``0LtLS9wROrk_E_002407_002435_A_0003_0005``; of EPIC-KITCHENS they are ``P01_01`` and the
-    narration id ``P01_01_0``.
+    The names have no extension. In FineGym, ``video`` is the YouTube id and ``name`` an entry of
+    the lists, such as ``0LtLS9wROrk_E_002407_002435_A_0003_0005``. In EPIC-KITCHENS, they are
+    ``P01_01`` and the narration id ``P01_01_0``.
     """
 
     video: str
@@ -99,7 +99,9 @@ def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
         for where, match in read_matches(path, pattern, "'VIDEO_E_..._A_... LABEL'"):
             label, count = int(match[2]), len(classes)
             if label >= count:
-                raise ValueError(f"{where}: label {label} has no name, there are {count} classes")
+                raise ValueError(
+                    f"{where}: label {label} has no name, because there are only {count} classes"
+                )
             yield where, match[1], label
 
     train_path = find("gym99_train_element", "_v1.1", "_v1.0", "")
@@ -145,7 +147,7 @@ def finegym_clips(root: Path, annotations: Path | None = None) -> Iterator[Clip]
             times = of_event["segments"][f"A_{element}"]["timestamps"]
             start, end = begin + float(times[0][0]), begin + float(times[-1][1])
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} has no times of {name}: {error!r:.80}") from None
+            raise ValueError(f"{path} has no times for {name}: {error!r:.80}") from None
         yield Clip(video, start, end, name)
 
 
@@ -185,8 +187,9 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
     Writes {train,val}_{verb,noun,action}.txt; an action is a pair of verb and noun that occurs in
     training or validation, in the order of the numbers. The test set has no labels.
 
-    Read are ``id`` and ``key`` of the tables of classes, and ``narration_id``, ``video_id``,
-    ``start_timestamp``, ``stop_timestamp``, ``verb_class`` and ``noun_class`` of the actions.
+    The columns that are read are ``id`` and ``key`` of the tables of classes, and ``narration_id``,
+    ``video_id``, ``start_timestamp``, ``stop_timestamp``, ``verb_class`` and ``noun_class`` of the
+    actions.
     """
     names, actions = _read_tables(root, annotations)
     pairs = sorted({(verb, noun) for part in actions.values() for _, verb, noun in part})
@@ -234,8 +237,8 @@ def _read_tables(
         ):
             if row["id"] != str(len(keys)) or not row["key"] or row["key"] in keys:
                 raise ValueError(
-                    f"{where}: id {row['id']!r:.40} with key {row['key']!r:.40}, where id "
-                    f"{len(keys)} and a new key must be"
+                    f"{where}: expected id {len(keys)} and a new key, got id {row['id']!r:.40} "
+                    f"and key {row['key']!r:.40}"
                 )
             keys.append(row["key"])
         names[kind] = tuple(keys)
@@ -269,7 +272,7 @@ def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Act
         verb, noun = (int(row[column]) for column in _ACTION[4:])
         found[name] = Clip(video, start, end, name), verb, noun
     if not found:
-        raise ValueError(f"{path} lists no action")
+        raise ValueError(f"{path} lists no actions")
     return list(found.values())
 
 
@@ -297,13 +300,13 @@ def write_segments(options: PrepareOptions) -> str:
         downloads, clips = EPIC_KITCHENS, list(epic_kitchens_clips(root, annotations))
     folder = Path(options.videos or root / downloads.uncut)
     if not folder.is_dir():
-        raise FileNotFoundError(f"no folder of videos {folder}: name it with --videos")
+        raise FileNotFoundError(f"there is no folder of videos {folder}. Give it with --videos")
     paths: dict[str, str] = {}
     for name in files_below(folder):
         video = relative_to_root(folder / name, root)
         other = paths.setdefault(Path(name).stem, video)
         if other != video:
-            raise ValueError(f"{other} and {video} have one name: move one of them away")
+            raise ValueError(f"{other} and {video} have the same name. Move one of them away")
     found = [clip for clip in clips if clip.video in paths]
     absent = {clip.video for clip in clips if clip.video not in paths}
     if not found:

@@ -46,7 +46,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         from sce_video.data_tools.prepare.ava_lists import prepare_ava
 
         return PrepareResult(prepare_ava(options))
-    # Imported here because the help of all datasets does not need NumPy.
+    # Imported here, so that --help for all datasets does not load NumPy.
     from sce_video.data_tools.prepare import action_sets, cut_clips, imagenet, kinetics
     from sce_video.data_tools.prepare.lists import write_lists
     from sce_video.data_tools.prepare.official import locate_images

@@ -74,17 +74,17 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     tars = sorted(train.glob("n*.tar"))
     if tars and len(present) < len(tars):  # the 1000 inside the archive of the training images
         raise ValueError(
-            f"{train} holds {len(tars)} archives as {tars[0].name}: unpack each in a folder of "
+            f"{train} contains {len(tars)} archives as {tars[0].name}: unpack each in a folder of "
             'its own: for f in n*.tar; do mkdir -p "${f%.tar}" && tar xf "$f" -C "${f%.tar}"; done'
         )
     if not present:
-        raise ValueError(f"{train} holds no class folder such as n01440764")
+        raise ValueError(f"{train} contains no class folder such as n01440764")
     known = sorted(ids.values()) if ids else present
     wnids = IMAGENET100_CLASSES if imagenet100 else tuple(known)
     _require_folders(train, present, wnids, _TRAIN_ARCHIVE)
     unknown = sorted(set(present) - set(known))
     if unknown:
-        raise ValueError(f"{train / unknown[0]} is no class folder of ImageNet (meta.mat)")
+        raise ValueError(f"{train / unknown[0]} is not a class folder of ImageNet (meta.mat)")
 
     name = "imagenet100" if imagenet100 else "imagenet"
     count = 100 if imagenet100 else PUBLISHED_CLASSES
@@ -113,13 +113,13 @@ def _read_val(
     path = IMAGENET.find(root, None, truth, name)
     IMAGENET.find(root, None, "meta.mat of the devkit", f"{_DEVKIT}/meta.mat")
     if not files_below(val, IMAGE_EXTENSIONS):
-        raise ValueError(f"{val} holds no image: unpack {_VAL_ARCHIVE} again")
+        raise ValueError(f"{val} contains no images. Unpack {_VAL_ARCHIVE} again")
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     entries = []
     for image, (where, line) in enumerate(read_lines(path), 1):
         wnid = (ids or {}).get(int(line)) if is_count(line) else None
         if wnid is None:
-            raise ValueError(f"{where}: {line!r:.100} is no id of a class (meta.mat)")
+            raise ValueError(f"{where}: {line!r:.100} is not the id of a class (meta.mat)")
         if wnid in label_of:
             entries.append(Entry(f"val/ILSVRC2012_val_{image:08d}.JPEG", label_of[wnid]))
     return tuple(entries)
@@ -138,7 +138,7 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
         reason = f"{type(error).__name__}: {str(error)[:100]}"
         raise ValueError(f"{path} is not the devkit's meta.mat ({reason})") from error
     if not found or len(set(found.values())) != len(leaves):
-        raise ValueError(f"{path} names no classes, or one twice")
+        raise ValueError(f"{path} names no classes, or names one of them twice")
     return found
 
 
@@ -167,7 +167,7 @@ def _entries_of_folders(root: Path, part: str, wnids: Sequence[str]) -> tuple[En
     for label, wnid in enumerate(wnids):
         names = files_below(root / part / wnid, IMAGE_EXTENSIONS)
         if not names:
-            raise ValueError(f"{root / part / wnid} holds no image: unpack its archive again")
+            raise ValueError(f"{root / part / wnid} contains no images. Unpack its archive again")
         entries += [Entry(f"{part}/{wnid}/{name}", label) for name in names]
     return tuple(entries)
 
@@ -207,7 +207,7 @@ def read_tiny_imagenet(root: Path) -> OfficialLists:
     listed = read_lines(folder / "wnids.txt", unique=True)
     for where, line in listed:
         if not _WNID.fullmatch(line):
-            raise ValueError(f"{where}: {line!r:.100} is no WordNet id (n01440764)")
+            raise ValueError(f"{where}: {line!r:.100} is not a WordNet id such as n01440764")
     wnids = tuple(sorted(wnid for _, wnid in listed))
     train = TINY_IMAGENET.find(root, folder, "folder of training images", "train")
     _require_folders(train, _class_folders(train), wnids, _ARCHIVE)

@@ -46,7 +46,7 @@ K200_CLASSES = read_class_file("k200")
 #: Classes of Kinetics-400.
 PUBLISHED_CLASSES = 400
 # Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
-# github.com/cvdfoundation/kinetics-dataset: some videos were removed from YouTube before that.
+# github.com/cvdfoundation/kinetics-dataset. Some videos had been removed from YouTube earlier.
 PUBLISHED = {"train": 246534, "val": 19906, "test": 39805}
 #: Videos in the tars of each split.
 PUBLISHED_FILES = {"train": 240258, "val": 19881, "test": 38685}
@@ -55,7 +55,7 @@ K200_PUBLISHED_CLASSES = 200
 #: Videos of each class and split.
 K200_PER_CLASS = {"train": 400, "val": 25}
 
-# The second names are those of DeepMind's own archive of the csv files.
+# The second names are used in DeepMind's own archive of the csv files.
 _CSV_NAMES = {"train": ["train.csv"], "val": ["val.csv", "validate.csv"], "test": ["test.csv"]}
 _SPLIT_MARKS = {"train": {"train"}, "val": {"val", "validate", "validation"}, "test": {"test"}}
 _COLUMNS = ("label", "youtube_id", "time_start", "time_end", "split")
@@ -112,7 +112,7 @@ def _listed_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
     for where, row in read_csv_table(path, _COLUMNS):
         label, video, start, end, split = (row[column] for column in _COLUMNS)
         if not label:
-            raise ValueError(f"{where}: no label")
+            raise ValueError(f"{where}: the label is missing")
         if not _YOUTUBE_ID.fullmatch(video):
             what = "does not have 11 letters, digits, - or _"
             raise ValueError(f"{where}: youtube_id {video!r} {what}")
@@ -122,7 +122,9 @@ def _listed_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
                 "first smaller than the second"
             )
         if split not in _SPLIT_MARKS[part]:
-            raise ValueError(f"{where}: split {split!r} in the file of split {part!r}")
+            raise ValueError(
+                f"{where}: split {split!r} does not belong in the file of split {part!r}"
+            )
         yield where, f"{part}/{video}_{int(start):06d}_{int(end):06d}.mp4", label
     if not where:
         raise ValueError(f"{path} lists no video")
@@ -176,7 +178,7 @@ def locate_kinetics(
 def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
     """Read known class names, one per line. Lines that begin with # are comments."""
     if not path.is_file():
-        raise FileNotFoundError(f"no class list {path}")
+        raise FileNotFoundError(f"there is no class list {path}")
     known = list(known)
     names = [(where, line) for where, line in read_lines(path) if not line.startswith("#")]
     unique_entries((where, name, -1) for where, name in names)
@@ -211,8 +213,8 @@ def add_k200(
     for name in class_names:
         if name not in k400:
             raise ValueError(
-                f"class {name!r} of K200 is not in the csv files; {nearest(name, k400)}. For a "
-                "part of Kinetics-400 give its own class list (--k200-classes FILE)"
+                f"class {name!r} of K200 is not in the csv files; {nearest(name, k400)}. For "
+                "another subset of Kinetics-400, give its class list (--k200-classes FILE)"
             )
     classes = tuple(sorted(class_names))
     new_label = {k400.index(name): label for label, name in enumerate(classes)}

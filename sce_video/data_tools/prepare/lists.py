@@ -226,7 +226,8 @@ def write_lists(
             raise ValueError(f"{other!r} and {name!r} of the lists are the same file, {place.path}")
     missing = {name: place.missing for name, place in located.items() if place.missing}
     unreadable: dict[str, str] = {}
-    # Records are by path: another spelling of a name in a list opens no file again.
+    # Records are stored by path, so another spelling of a name in a list does not open the file
+    # again.
     names = {located[name].path: name for name in located if name not in missing}
     root = Path(options.root)
     if not options.no_check:

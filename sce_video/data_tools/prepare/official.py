@@ -1,4 +1,4 @@
-"""Official lists of a dataset: what they hold, how their files are read, and where the videos are.
+"""Official lists of a dataset: their content, the reading of their files, and the videos on disk.
 
 The readers of all sets raise FileNotFoundError if an official file is missing (the message has the
 expected layout), and ValueError for a malformed one (the message names file and line or entry).
@@ -126,14 +126,14 @@ def read_mat(path: Path, key: str) -> Any:
         from scipy.io import loadmat
     except ImportError as error:
         raise MissingPackageError(
-            f"reading {path} needs scipy, which cannot be imported ({error}): "
-            "pip install -c requirements/constraints.txt -e '.[transfer]'"
+            f"reading {path} needs scipy, which cannot be imported ({error}). Run pip install -c "
+            "requirements/constraints.txt -e '.[transfer]'"
         ) from error
     try:
         content = loadmat(path, squeeze_me=True, variable_names=[key])
     except Exception as error:  # a damaged file can raise anything
         reason = str(error)[:200] or type(error).__name__
-        raise ValueError(f"{path} is no readable MATLAB file: {reason}") from error
+        raise ValueError(f"{path} is not a readable MATLAB file: {reason}") from error
     if key not in content:
         raise ValueError(f"{path} has no variable {key!r}")
     return content[key]
@@ -173,15 +173,15 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
             return path
     looked = ", ".join(str(path) for path in candidates)
     raise FileNotFoundError(
-        f"no {what}: looked for {looked}\n"
-        f"{root} must hold the unpacked official downloads:\n{layout}"
+        f"there is no {what}. The command looked for {looked}\n"
+        f"{root} must contain the unpacked official downloads:\n{layout}"
     )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a phrase with the most similar known name, compared without regard to case."""
     by_lower = {other.lower(): other for other in known}
-    # cutoff=0: a name that is far off still shows what names look like.
+    # With cutoff=0, even a name that is far off shows what names look like.
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0)
     return f"the nearest known name is {by_lower[close[0]]!r}" if close else "no names are known"
 

@@ -37,7 +37,7 @@ from sce_video.datasets.labels import LabelTable
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.files import read_json, write_bytes
 
-#: One image: where it is listed, its path below the folder of the set, and its label.
+#: One image: its place in the list, its path below the folder of the set, and its label.
 _Row = tuple[str, str, int]
 
 
@@ -101,7 +101,10 @@ def prepare_transfer_set(options: PrepareOptions) -> bool:
     def checked(rows: Iterable[_Row]) -> Iterator[_Row]:
         for where, path, label in rows:
             if classes is not None and not 0 <= label < classes:
-                raise ValueError(f"{where}: {path!r} has class number {label} of {classes} classes")
+                raise ValueError(
+                    f"{where}: {path!r} has class number {label}, but there are only {classes} "
+                    "classes"
+                )
             yield where, path, label
 
     splits = [
@@ -211,7 +214,7 @@ def _read_pets(files: _Files) -> _Content:
             parts[part].append((where, f"images/{match[1]}.jpg", number - 1))
     gap = next((number for number in range(1, max(breeds)) if number not in breeds), None)
     if gap is not None:
-        raise ValueError(f"{files.root / 'annotations'}: no image of class {gap}")
+        raise ValueError(f"{files.root / 'annotations'}: class {gap} has no image")
     return _Content(parts, [breeds[number] for number in sorted(breeds)])
 
 
@@ -235,7 +238,7 @@ def _read_caltech101(files: _Files) -> _Content:
 def _name_class(classes: dict[int, str], number: int, name: str, where: str) -> None:
     """Note the name of a class; ValueError if it had another one before."""
     if classes.setdefault(number, name) != name:
-        raise ValueError(f"{where}: class {number} is {classes[number]!r} before")
+        raise ValueError(f"{where}: class {number} was {classes[number]!r} on an earlier line")
 
 
 def _read_cars(files: _Files) -> _Content:
@@ -263,14 +266,16 @@ def _read_flowers(files: _Files) -> _Content:
     The training set is ``trnid``, 10 images of each class.
     """
     setid, path = files.path("setid.mat"), files.path("imagelabels.mat")
-    # The files count classes and images from 1, lists from 0.
+    # The files count classes and images from 1, but our lists count from 0.
     labels = [_whole_number(path, value) - 1 for value in np.atleast_1d(read_mat(path, "labels"))]
     parts: dict[str, list[_Row]] = {"train": [], "val": [], "test": []}
     for rows, key in zip(parts.values(), ("trnid", "valid", "tstid"), strict=True):
         for value in np.atleast_1d(read_mat(setid, key)):
             number = _whole_number(setid, value)
             if not 1 <= number <= len(labels):
-                raise ValueError(f"{setid}: {key} names image {number} of {len(labels)} labels")
+                raise ValueError(
+                    f"{setid}: {key} names image {number}, but there are only {len(labels)} labels"
+                )
             rows.append((str(setid), f"jpg/image_{number:05d}.jpg", labels[number - 1]))
     return _Content(parts, [f"class {number}" for number in range(1, max(labels) + 2)])
 
@@ -335,7 +340,7 @@ def _read_voc2007(files: _Files) -> _Content:
     return _Content(parts, _VOC_CLASSES, named)
 
 
-#: By the names of ``sce-video prepare``.
+#: Keys are the names that ``sce-video prepare`` uses.
 TRANSFER_SETS = {
     "food101": TransferSet(
         """\

@@ -25,7 +25,8 @@ from sce_video.options.prepare import CRF_RANGE
 from sce_video.utils.files import regular_file
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames
-#: Frames that are encoded to find the crf: few, because they are encoded several times.
+#: Number of frames that are encoded to find the crf. It is small, because they are encoded several
+#: times.
 _PILOT_FRAMES = 16
 _SLOPE = 0.65  # dB that one step of crf costs on average
 _STEP = 0.25  # step between tried values of crf
@@ -194,7 +195,7 @@ _STORAGE = {
 
 @dataclass(frozen=True)
 class Job:
-    """Work of one process: the repacking of one file."""
+    """The repacking of one file, which is the work of one process."""
 
     source: str  # file to read
     temporary: str  # file to write
@@ -300,7 +301,7 @@ def _repack(job: Job) -> RepackFacts:
         missing = settings.psnr - worse
         if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
             break
-        # It was chosen by samples; all frames together may need a lower one.
+        # It was chosen on samples. All frames together may need a lower one.
         steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
         crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
     least = job.limits.min_psnr
@@ -342,7 +343,7 @@ def _write(job: Job, source: VideoSource, crf: float) -> None:
             comment=COMMENT,
             threads=job.limits.threads,
         )
-        # The rename may reach the disk before the data does, and a power failure come in between.
+        # The rename may reach the disk before the data, and the power may fail in between.
         with open(job.temporary, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
     except (OSError, av.FFmpegError) as error:
@@ -393,7 +394,8 @@ def verify_output(path: str, source: VideoSource, keyint: int) -> OutputFacts:
         raise ItemError("check", f"the output cannot be decoded: {error}") from error
     require(streams == 1, "the number of streams")
     require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
-    # The schedule has the source's duration within a frame; the file must have the schedule's.
+    # The schedule has the source's duration to within a frame, and the file must have the
+    # schedule's duration.
     require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
     require(compared > 0, "the number of frames to compare")
     luma, planes = psnr.decibels()

@@ -118,7 +118,7 @@ def name_outputs(paths: Sequence[str]) -> dict[str, str]:
     Raises:
         ValueError: If two outputs would still have the same path.
     """
-    # Counted over all paths first: whether a.avi keeps its name depends on a later a.mp4.
+    # Count over all paths first, because whether a.avi keeps its name depends on a later a.mp4.
     stems = Counter(os.path.splitext(path)[0] for path in paths)
     names, first = {}, dict[str, str]()
     for path in paths:
@@ -181,7 +181,9 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
             except ValueError:
                 seconds.append(math.nan)
             if not 0 <= seconds[-1] < math.inf:
-                raise ValueError(f"{where}: {name} {text!r:.40} must be seconds from 0 on")
+                raise ValueError(
+                    f"{where}: {name} {text!r:.40} must be a number of seconds of at least 0"
+                )
         start, end = seconds
         if end <= start:
             raise ValueError(f"{where}: end {end:g} must lie after start {start:g}")
@@ -204,7 +206,7 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
         outputs.add(inner)
         labels.append(-1 if label is None else int(label))
     if not items:
-        raise ValueError(f"{source} lists no segment")
+        raise ValueError(f"{source} lists no segments")
     stem = os.path.splitext(os.path.basename(source))[0]
     names = f"{stem}.", f"{stem}.txt"
     return RepackPlan(source, root, list(items.values()), list(items), labels, *names)
@@ -249,7 +251,7 @@ class Settings:
         A side that is odd and not scaled loses its last row or column of pixels.
         """
         short = min(height, width)
-        # Both sides are even: the chroma planes of yuv420p have half of each.
+        # Both sides must be even, because the chroma planes of yuv420p have half of each.
         target = self.short_side or short
         if short == target or (short < target and not self.enlarge):
             return max(2, height // 2 * 2), max(2, width // 2 * 2)

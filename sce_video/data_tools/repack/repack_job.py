@@ -73,8 +73,8 @@ def repack(options: RepackOptions) -> RepackResult:
     """Re-encode videos into a folder or a table, with lists and a report.
 
     Raises:
-        ValueError: If the source or the destination cannot be meant, or a file that was not made
-            from this source would be overwritten.
+        ValueError: If the source or the destination is of the wrong kind, or if a file that was not
+            made from this source would be overwritten.
         StorageError: If outputs cannot be written.
     """
     source, out = options.source, options.destination
@@ -157,7 +157,7 @@ class RepackJob(jobs.BatchJob):
             return True
         assert item.output is not None
         try:
-            # The records may be lost, the comment is in the file itself.
+            # The records may be lost, but the comment is in the file itself.
             with open_container(os.path.join(self.folder, item.output)) as container:
                 return container.metadata.get("comment", "").startswith(COMMENT)
         except VideoDecodeError:
@@ -173,7 +173,10 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
     paths = result_paths(folder, plan)
     for path in paths:
         if os.path.isdir(path):
-            raise ValueError(f"{path} is a folder, but a list or report must have that name")
+            raise ValueError(
+                f"{path} is a folder, but a list or report would be written with this name. "
+                "Remove it or choose another output folder"
+            )
     existing = [path for path in paths if os.path.lexists(path)]
     if force or not existing:
         return
@@ -228,25 +231,29 @@ def check_outputs(
         path = wanted.get(output, made_from)
         if path != made_from:
             raise ValueError(
-                f"{output!r} in the output folder was made from {made_from!r}, now it would be "
-                f"made from {path!r}: choose another output folder"
+                f"{output!r} in the output folder was made from {made_from!r}, but would now be "
+                f"made from {path!r}. Choose another output folder"
             )
-    # Equal relative paths below two roots are two files, of which an output can show one.
+    # Equal relative paths below two roots are two files, but an output can contain only one of
+    # them.
     for item in [] if force else items:
         record = store.get(item.key)
         if record is None or not record.done or record.facts["root"] == job.root:
             continue
-        # Machines may mount one root at several paths; the file is the same if its state is.
+        # Machines may mount one root at several paths. A file is the same if it has the same state.
         if item.source is not None and item.source != record.source:
             raise ValueError(
                 f"{item.output!r} in the output folder was made from {item.key!r} in "
-                f"{record.facts['root']!r}, and the one in {job.root!r} is another file: choose "
-                "another output folder, or replace such files with --force"
+                f"{record.facts['root']!r}, but the file of this name in {job.root!r} is another "
+                "one. Choose another output folder, or replace such files with --force"
             )
     for item in todo:
         output = os.path.join(job.folder, item.output or "")
         if os.path.isdir(output):
-            raise ValueError(f"{output} is a folder, but an output must have that name")
+            raise ValueError(
+                f"{output} is a folder, but an output would be written with this name. Remove it "
+                "or choose another output folder"
+            )
         there = os.path.lexists(output) and not force
         if there and not job.made_output(item, store.get(item.key)):
             raise ValueError(
@@ -333,7 +340,7 @@ def repack_files(
 
 # -- into a table -----------------------------------------------------------------------------
 
-#: Facts about the encoding that a row keeps, besides the settings.
+#: Facts about the encoding that a row contains in addition to the settings.
 _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "source_promised")
 
 

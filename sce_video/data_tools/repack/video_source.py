@@ -30,7 +30,7 @@ from sce_video.datasets.readers.av_file import (
 from sce_video.datasets.readers.av_reader import orientation_of, upright
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_damage
 
-#: Seconds that may be missing at the end of a part: annotated times are rounded.
+#: Seconds that may be missing at the end of a part, because annotated times are rounded.
 _SLACK = 0.5
 _USUAL_RATE = Fraction(30)
 
@@ -146,7 +146,7 @@ def decode_frames(
 
 def _seconds(path: str, frame: av.VideoFrame, facts: StreamFacts) -> float:
     if frame.pts is None:
-        raise VideoDecodeError(path, "has frames without time stamps: repack the whole file first")
+        raise VideoDecodeError(path, "has frames without timestamps: repack the whole file first")
     return float((frame.pts - facts.origin) * facts.tick)
 
 
@@ -172,8 +172,8 @@ def _within(
         if not last + _SLACK >= span[1]:
             raise VideoDecodeError(
                 path,
-                f"ends {max(last, 0):.3f} s after its start, the segment is {span[0]:g} to "
-                f"{span[1]:g} s",
+                f"ends {max(last, 0):.3f} s after its start, but the segment goes from "
+                f"{span[0]:g} to {span[1]:g} s",
             )
     if not given:
         if before is None:
@@ -231,7 +231,7 @@ def make_schedule(
     nominal = min(nominal, small)
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
-    # The source's timestamps are rounded to ticks, those of the output are exact.
+    # The timestamps of the source are rounded to ticks, but the timestamps of the output are exact.
     slack = min(tick, float(_JITTER / nominal)) + 1e-9
     shown = np.searchsorted(timestamps, times + slack, side="right") - 1
     return Schedule(nominal, np.maximum(shown, 0), False)
@@ -250,7 +250,7 @@ def _constant_rate(
     for rate in [rate for rate in candidates if rate > 0]:
         frame = rate.denominator / rate.numerator
         error = np.abs(timestamps - np.arange(count) * frame).max()
-        # A tick may be as long as a frame (AVI); a gap of one frame is not rounding then.
+        # A tick may be as long as a frame (AVI). Then a gap of one frame is not caused by rounding.
         if error <= max(_JITTER * frame, min(tick, 0.4 * frame)) + 1e-9:
             return rate
     return None
@@ -270,7 +270,8 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
     return Fraction(1 / gap).limit_denominator(1001)
 
 
-#: A video of this size is decoded once and kept: 2,000 frames of 340 x 256, 67 seconds.
+#: A video up to this size is decoded once and kept in memory, such as 2,000 frames of 340 x 256 (67
+#: seconds).
 HELD_BYTES = 256 * 2**20
 #: Part of a longer video that is kept to compare with. The video is decoded a second time.
 SAMPLE_BYTES = 32 * 2**20

@@ -46,10 +46,10 @@ class KnownRow(NamedTuple):
     """State of a row."""
 
     row_id: int  # row id in the table
-    source: tuple[int, int]  # size and modification time (ns) of its file then
+    source: tuple[int, int]  # size and modification time (ns) of its file at that time
     label: Label  # label and class name
-    failed: bool  # whether it holds a failure
-    is_current: bool  # whether it has the settings of this run; a failure does
+    failed: bool  # whether it contains a failure
+    is_current: bool  # whether it has the settings of this run, always true for a failure
 
 
 class KnownRows:
@@ -159,7 +159,7 @@ class RowsJob(jobs.BatchJob):
         self._table, self._maker, self._timeout = table, maker, timeout
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
-        """Return fragments, failures and sizes of a batch.
+        """Return the fragments, failures and sizes of a batch.
 
         ``fragments`` come from :func:`write_rows`. ``failures`` contains [path, reason] of the rows
         without a stream. ``source_bytes`` and ``stream_bytes`` count the other rows.
@@ -278,16 +278,17 @@ class _Run:
                 cores = _SUPPOSED_PROCESSES if self._workers.ray else jobs.usable_cores()
                 processes = self._workers.count or cores
                 self._process(_batches(todo, self._maker, processes))
-                # The file that ends its process is not known: those of its batch come one by one.
+                # It is not known which file ended its process, so the files of the batch are
+                # processed one by one.
                 again, self._again = self._again, []
                 self._process((source,) for source in again)
         except BaseException:
             with contextlib.suppress(TableError):  # the first error says more
-                self._commit()  # rows that are done, also after an interrupt
+                self._commit()  # keep finished rows, even after an interrupt
             raise
         self._commit()
-        # If another driver has written rows too, all but the newest of each path are removed: the
-        # driver that ends last leaves none.
+        # If another driver has also written rows, keep only the newest row of each path. The driver
+        # that ends last removes all duplicates.
         if self._writer.is_shared():
             self._read_states()
             self._commit()
@@ -323,10 +324,11 @@ class _Run:
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
         """Let workers write the rows of batches. Their records live as long as this call.
 
-        The table itself shows which rows are still missing."""
+        The table itself shows which rows are still missing.
+        """
         timeout = self._workers.timeout
         job = RowsJob(self._writer.table, self._maker, timeout)
-        # Every file has a limit of its own in the worker; this one is for all else.
+        # Every file has its own time limit in the worker. This limit covers everything else.
         limit = max(timeout, min(10 * timeout, _LONGEST_BATCH))
         workers = replace(self._workers, timeout=limit)
         items = (jobs.Item(batch[0].path, {"files": len(batch)}, batch) for batch in batches)

@@ -24,7 +24,7 @@ from sce_video.datasets.readers.frame_table import is_restart_point
 from sce_video.datasets.tables.row_columns import CodecParameters, FrameIndex, table_path
 from sce_video.datasets.tables.table_rows import TableReader
 
-#: Bytes of the hash of a stream, enough that no two streams have the same.
+#: Number of bytes of a stream's hash, enough that no two streams have the same hash.
 _HASH_BYTES = 16
 _LARGEST_STREAM = 2**31  # bytes of one row, which is held in memory while it is written
 
@@ -62,7 +62,7 @@ class VideoRow:
         width, height: Size of the coded frames, pixels.
         rotation: Degrees by which frames are turned counter-clockwise when they are displayed.
         size, hash: Bytes of the stream, and their BLAKE2 hash.
-        stream: Packets, one behind the other.
+        stream: Packets, one after another.
     """
 
     path: str
@@ -86,7 +86,7 @@ class VideoRow:
 
 
 class NotRepackedError(ValueError):
-    """A file whose packets alone do not give the frames of the file."""
+    """Error for a file whose packets do not decode to the frames of the file."""
 
 
 def video_row(source: RowSource) -> VideoRow:
@@ -134,7 +134,7 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
     deadline = None if source.timeout is None else time.monotonic() + source.timeout
     limits = DecodeLimits(source.max_pixels)
     reader = AvReader(source.file, deadline=deadline, limits=limits)
-    # Two frames tell: all of them need not fit into memory.
+    # Two frames are enough to tell, because all of them may not fit into memory.
     with reader:
         ends = np.unique([0, len(reader.timestamps) - 1])
         frames = reader.decode(ends)
@@ -144,18 +144,19 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
             source.file, frames.orientation, reader.duration, deadline, limits
         )
         if reader.by_count or not np.array_equal(index.timestamps, reader.timestamps):
-            raise NotRepackedError("its packets do not have the time stamps of its frames")
+            raise NotRepackedError("its packets and its frames have different timestamps")
 
         def fetch(positions: np.ndarray) -> list[bytes]:
             return [stream[index.offsets[p] : index.offsets[p + 1]] for p in positions.tolist()]
 
-        # The first and the last frame, from packets alone, must be the file's.
+        # The first and the last frame, decoded from packets alone, must equal the frames of the
+        # file.
         alone = TableReader(source.file, index=index, fetch=fetch, limits=limits)
         if alone.duration <= 0:
             raise NotRepackedError("it has no duration")
         decoded = alone.decode(ends)
         if not all(np.array_equal(decoded[i], frames[i]) for i in range(len(ends))):
-            raise NotRepackedError("its packets alone do not give its frames")
+            raise NotRepackedError("its packets do not decode to the same frames as the file")
     return replace(
         row,
         index=index.pack(),
@@ -175,7 +176,7 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
 def _read_stream(
     file: str, turns: int, duration: float, deadline: float | None, limits: DecodeLimits
 ) -> tuple[bytes, FrameIndex]:
-    """Return all packets, one behind the other, and the index of their frames."""
+    """Return all packets, one after another, and the index of their frames."""
     opened = AvFile(file, 1, can_be_quick(file), limits)
     with contextlib.closing(opened):
         codec = opened.codec
@@ -183,16 +184,16 @@ def _read_stream(
         packets, pts, keys, size = [], [], [], 0
         for packet in opened.packets(deadline):
             if packet.pts is None or packet.is_discard:
-                raise NotRepackedError("it has packets without a frame of their own")
+                raise NotRepackedError("it has packets that do not belong to exactly one frame")
             packets.append(bytes(packet))
             pts.append(packet.pts)
             keys.append(packet.is_keyframe and is_restart_point(codec.name, extradata, packets[-1]))
             size += len(packets[-1])
             if size > _LARGEST_STREAM:
                 raise NotRepackedError(f"its stream is longer than {_LARGEST_STREAM} bytes")
-        # With B-frames, storage order differs from display order; repack writes none.
+        # With B-frames, storage order differs from display order. repack writes no B-frames.
         if not packets or not keys[0] or (np.diff(pts) <= 0).any():
-            raise NotRepackedError("its frames are not stored in the order of display")
+            raise NotRepackedError("its frames are not stored in display order")
         base = opened.stream.time_base
         sizes = np.array([len(packet) for packet in packets], dtype=np.int64)
         parameters = CodecParameters(

@@ -1,4 +1,4 @@
-"""Write rows to a table: fragments by any number of processes, committed in batches by one."""
+"""Writes rows to a table. Any number of processes write fragments, and one commits them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class TableWriter:
                     "another path"
                 )
         elif not is_remote(table) and os.path.lexists(table):
-            raise TableError(f"{table!r} exists and is no table: choose another path")
+            raise TableError(f"{table!r} exists but is not a table. Choose another path")
         try:
             return self._open()
         except _LANCE_ERRORS as error:
@@ -147,7 +147,7 @@ class TableWriter:
                     storage_options=client_options(table),
                 )
             problem = (
-                f"{table!r} holds files of rows ({files[0]}), but no manifest that says which "
+                f"{table!r} contains files of rows ({files[0]}), but no manifest that says which "
                 "are part of the table: restore its folder _versions, or choose another path"
             )
         except _LANCE_ERRORS as error:
@@ -190,7 +190,8 @@ class TableWriter:
             TableError: If the table cannot be written. Nothing of this commit is in it then.
         """
         with _explained("write to", self.table):
-            # New rows first: killed in between, both are there, and readers take the newer one.
+            # Write the new rows first. If the process is killed in between, both exist, and readers
+            # take the newer one.
             if fragments:
                 self._append(fragments)
             for numbers in _lists_of(replaced, _MOST_REMOVED):
@@ -198,7 +199,7 @@ class TableWriter:
                     self._opened.delete(f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS)
 
     def _append(self, fragments: Sequence[str]) -> None:
-        """Commit new files, after a look whether they are where this process sees the table."""
+        """Commit new files, after checking that they are where this process sees the table."""
         lance, files = import_lance(), self._files()
         parsed = [lance.fragment.FragmentMetadata.from_json(text) for text in fragments]
         for name in (file.path for fragment in parsed for file in fragment.files):
@@ -220,7 +221,7 @@ class TableWriter:
 
     @contextlib.contextmanager
     def _noticing_others(self) -> Iterator[None]:
-        """Notice whether another process has committed before the commit that is made here."""
+        """Record whether another process has committed before the commit that is made here."""
         before = self._opened.version
         yield
         self._shared |= self._opened.version > before + 1

@@ -41,8 +41,8 @@ class BadFileReport:
                     self.errors[entry["path"]] = entry["error"]
                 except damaged as error:
                     raise ValueError(
-                        f"{self.path}, line {number} is no entry of a bad-file report: "
-                        "move the file away or choose another path"
+                        f"{self.path}, line {number} is not an entry of a bad-file report. Move "
+                        "the file away or choose another path"
                     ) from error
 
     def __len__(self) -> int:

@@ -52,7 +52,8 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
             free, total = (n * fs.f_frsize // 2**20 for n in (fs.f_bavail, fs.f_blocks))
             there = f"/dev/shm has {total} MiB, {free} of them free"
         raise SharedMemoryError(
-            f"no shared memory for {what} of {size / 2**20:.1f} MiB ({reason}; {there}): {advice}"
+            f"not enough shared memory for {what} of {size / 2**20:.1f} MiB ({reason}; {there}): "
+            f"{advice}"
         ) from error
     return first.set_(storage).view(tuple(shape))
 

@@ -24,9 +24,9 @@ from sce_video.datasets.loading.batches import shared_tensor
 from sce_video.utils.errors import CRASH_SIGNALS, UserError
 from sce_video.utils.private_parts import end_persistent_workers
 
-#: Workers of a loader whose files are noted. A machine has fewer cores for a loader.
+#: Largest number of workers whose files are noted. No machine has more cores for a loader.
 _ROWS = 256
-#: Bytes of a path that are noted: Linux has no longer paths (PATH_MAX).
+#: Number of bytes of a path that are noted. Linux does not allow longer paths (PATH_MAX).
 _WIDTH = 4096
 #: Bytes of a process id.
 _PID = 8
@@ -101,7 +101,7 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         if found is None:
             raise
         reading, pids = _reading(dataloader), [int(word) for word in re.findall(r"\d+", found[1])]
-        # torch says how a worker ended in the first error, which a second one may have replaced.
+        # torch says in its first error how a worker ended, but a second error may have replaced it.
         first = _CRASH.search(str(error.__cause__)) or found
         files = [reading[pid] for pid in pids if pid in reading]
         raise _crash_error(pids, files, first[2].strip()) from error
@@ -168,7 +168,8 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
         os._exit(0)
 
     threading.Thread(target=end_by_parent, daemon=True).start()
-    # A thread of multiprocessing hands batches over: it reports a parent that was interrupted then.
+    # A thread of multiprocessing hands batches over. It would report an error if the parent was
+    # interrupted.
     sys.excepthook = _report_unless_parent_left
     if worker_init is not None:
         worker_init(worker)
@@ -231,8 +232,8 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     loader = dataloader
     while True:
         try:
-            # A crash is reported when the next batch is asked for, not before: torch's signal
-            # handler would raise in whatever the main process is computing meanwhile.
+            # A crash is reported when the next batch is requested, not earlier, because torch's
+            # signal handler would raise in whatever the main process is computing.
             with report_worker_crashes(loader), outliving_workers(loader):
                 for batch in start_workers(loader):
                     delivered += 1

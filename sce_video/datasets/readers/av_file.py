@@ -30,8 +30,8 @@ from sce_video.datasets.readers.frame_table import (
 )
 from sce_video.utils.files import regular_file
 
-#: FFmpeg's names of the containers that are read. Left out are playlists and descriptions that
-#: refer to other files or hosts (concat, hls, dash, sdp, imf), numbered images, and text.
+#: FFmpeg's names of the containers that are read. Playlists and descriptions that refer to other
+#: files or hosts (concat, hls, dash, sdp, imf), numbered images, and text are left out.
 CONTAINERS = (
     "mov", "matroska", "avi", "asf", "flv", "live_flv", "gif", "mpeg", "mpegvideo", "mpegts", "ogg",
     "mxf", "nut", "rm", "dv", "ivf", "wtv", "dhav", "nsv", "h264", "hevc", "m4v", "h263", "obu",
@@ -42,15 +42,17 @@ _OPTIONS = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "fil
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
 _MATROSKA = b"\x1a\x45\xdf\xa3"
-# Pictures that players do not show as video: a cover, and the thumbnails of chapters.
+# Pictures that players do not show as video, namely a cover and the thumbnails of chapters.
 _STILLS = Disposition.attached_pic | Disposition.timed_thumbnails
 # FFmpeg applies this list to its own probing only, not to a decoder that is opened afterwards.
 _NO_PROBING = {"codec_whitelist": "none"}
-# Without an index the packets of a file are read once, and kept in memory up to this size: decoding
-# then starts at any key frame without a seek. Larger files are read again from the key frame on.
+# Without an index, the packets of a file up to this size are read once and kept in memory, so that
+# decoding can start at any key frame without a seek. Larger files are read again from the key frame
+# on.
 _MAX_HELD_BYTES = 64 * 2**20
-# Tables of files above that size, nine bytes a frame, by path, size and time of the last change; of
-# long indexes, too: to read one of an hour takes 50 ms, which each of its segments would pay again.
+# Tables of files above that size, by path, size and time of the last change. A table has nine bytes
+# per frame. Tables of long indexes are stored as well, because reading the index of an hour takes
+# 50 ms, which would be spent again for each segment.
 _tables: dict[tuple[str, int, int, int, str], FrameTable] = {}
 _MAX_TABLES = 128
 _LONG = 10_000  # frames
@@ -91,7 +93,7 @@ def open_container(
             metadata_errors="ignore",
         )
     except av.ArgumentError as error:  # how FFmpeg refuses what is not on a whitelist
-        reason = "cannot be opened: it is no container of videos that is read"
+        reason = "cannot be opened: its format is not a supported video container"
         raise VideoDecodeError(path, reason) from error
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -117,7 +119,7 @@ def best_video_stream(path: str, container: Any) -> Any:
 
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
     """Return options with which a decoder refuses frames that are much too large."""
-    # It counts coded pixels, which may be some rows and columns more than are displayed.
+    # It counts coded pixels, which may include rows and columns that are not displayed.
     return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
 
@@ -183,11 +185,13 @@ class AvFile:
                 if other.index != self.stream.index:
                     other.discard = Discard.all  # audio is not even read
             self.codec = self.stream.codec_context
-            # Opened before skip_frame is ever set: libdav1d keeps the value it is opened with.
+            # Open it before skip_frame is set, because libdav1d keeps the value with which it is
+            # opened.
             open_decoder(self.codec, num_threads, limits)
             height, width = self.codec.height or 0, self.codec.width or 0
             if not height * width and not quick:
-                # A decoder that refuses a size while FFmpeg probes leaves none: the header's.
+                # A decoder that refuses a size while FFmpeg probes leaves no size, so use the
+                # header's.
                 with open_container(path, demuxer_options=_NO_PROBING) as container:
                     codec = container.streams[self.stream.index].codec_context
                     height, width = codec.height or 0, codec.width or 0
@@ -202,7 +206,8 @@ class AvFile:
     @property
     def self_describing(self) -> bool:
         """Return whether the container's header suffices to choose and decode the stream."""
-        # FFmpeg chooses the best of several streams by the frames that it decoded from them.
+        # FFmpeg chooses the best of several streams by the number of frames that it decoded from
+        # each.
         name, alone = self.codec.name, len(self.container.streams.video) == 1
         described = bool(self.codec.extradata) or name in ("vp8", "vp9")
         return alone and name in _SELF_DESCRIBING and described
@@ -240,7 +245,8 @@ class AvFile:
                     if packet.size:
                         yield packet
             except IndexError:
-                # A packet of a stream that begins later (audio in FLV) and that PyAV does not know.
+                # The packet belongs to a stream that begins later (audio in FLV) and that PyAV does
+                # not know.
                 check_deadline(self.path, limit())
                 more = True
             except (av.FFmpegError, OSError):
@@ -421,7 +427,7 @@ class AvStream:
             else:
                 held.append(packet)
         if all(hidden for *_, hidden in rows):
-            raise VideoDecodeError(self.path, "holds no video packets")
+            raise VideoDecodeError(self.path, "contains no video packets")
         self._held = held or None
         if any(pts is None for pts, *_ in rows):
             return None
@@ -447,7 +453,7 @@ class AvStream:
         """Clear ``table.is_key`` of the packets at which decoding cannot start."""
         if self._checked:
             return
-        # An index flags key frames without their packets, so these are read here, once.
+        # An index flags key frames without reading their packets, so they are read here, once.
         is_key = self.table.is_key.copy()
         for position in np.flatnonzero(is_key).tolist()[1:]:
             check_deadline(self.path, self.deadline)
@@ -503,7 +509,8 @@ class AvStream:
             yield from enumerate(self._held[first:], first)
             return
         if self._direct is not None:
-            # A demuxer reads 32 KiB after a seek: a sixth of the time of a small intra frame.
+            # After a seek, a demuxer reads 32 KiB, which takes a sixth of the time of decoding a
+            # small intra frame.
             for position in range(first, len(self.table.pts)):
                 packet = self._stored(self.table, position)
                 packet.pts = int(self.table.pts[position])

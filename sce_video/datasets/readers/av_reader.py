@@ -91,8 +91,8 @@ class AvFrames(DecodedFrames):
         frame = self._frames[index]
         orientation = self._orientation_of(frame)
         height, width = self.size[::-1] if orientation % 2 else self.size
-        # By default every reformatter starts a thread pool of its own, which takes many times
-        # longer than the conversion of one frame.
+        # By default, every reformatter starts its own thread pool, which takes many times longer
+        # than converting one frame.
         rgb = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )
@@ -212,7 +212,7 @@ class AvReader(VideoReader):
     @property
     def random_access_at_keys(self) -> bool:
         """Return whether decoding can start at every key frame and return all later frames."""
-        # Frames depend on where decoding started if it cannot start at every key frame (intra
+        # Frames may depend on where decoding started: if it cannot start at every key frame (intra
         # refresh), if frames decoded after a key frame are displayed before it, or if the second
         # key frame of h264 is not an IDR picture (open GOP).
         if self.by_count or self._pts[0] < 0 or self.has_false_keys:
@@ -307,7 +307,8 @@ class AvReader(VideoReader):
                         yield number, frame
                 return
             except (WrongIndexError, NoRestartPointError):
-                # The packets are not those of the table: read it from them, count the frames.
+                # The packets differ from the table, so read the table from them and count the
+                # frames.
                 self._stream.reopen(quick=False)
                 self._take_table(use_index=False)
         wanted = set(left.tolist())
@@ -360,7 +361,9 @@ class AvReader(VideoReader):
         return frames if len(frames) == len(found) else None
 
     def _stretches(self, wanted: np.ndarray) -> list[tuple[int, int]]:
-        """Return first and last packet of each stretch that is decoded without a seek::
+        """Return first and last packet of each stretch that is decoded without a seek.
+
+        ::
 
             packets   K . . . . K . . . . K . . . .
             wanted          x x               x x      two stretches: 0 to 4, 10 to 12
@@ -404,7 +407,7 @@ class AvReader(VideoReader):
         else:
             keep = np.isin(self._pts, np.asarray(found, dtype=np.int64))
         if not keep.any() or keep.all():
-            return VideoDecodeError(self.path, "its time stamps do not match its frames")
+            return VideoDecodeError(self.path, "its timestamps do not match its frames")
         seconds, rows = self.timestamps[keep], np.flatnonzero(keep)
         return FrameCountError(self.path, len(keep), seconds - seconds[0], rows)
 

@@ -65,7 +65,7 @@ class FrameCountError(RuntimeError):
 
 
 class TooManyBadFilesError(UserError, RuntimeError):
-    """More files cannot be decoded than allowed, in total or when replacing one sample."""
+    """Error for more undecodable files than allowed, in total or when replacing one sample."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message_from_worker(message, type(self)))
@@ -73,7 +73,8 @@ class TooManyBadFilesError(UserError, RuntimeError):
 
 #: Largest number of pixels in an image. Cameras have up to 100 million.
 MAX_IMAGE_PIXELS = 2**27
-#: Bytes of decoded frames that a reader may hold at a time: 170 frames of 4K video in yuv420p.
+#: Largest number of bytes of decoded frames that a reader may hold at a time, 170 frames of 4K
+#: video in yuv420p.
 MAX_HELD_BYTES = 2 * 2**30
 
 
@@ -113,7 +114,7 @@ class DecodeLimits:
 
 
 FALLBACK_FPS = 25.0
-#: Frames that :meth:`VideoReader.stream` returns at a time, in their full size.
+#: Number of frames that :meth:`VideoReader.stream` returns at a time, in full size.
 STREAMED_FRAMES = 16
 
 
@@ -219,7 +220,7 @@ class VideoReader(ABC):
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         unknown = options.keys() - ReaderOptions.__annotations__.keys()
         if unknown:  # a misspelt one would be without effect
-            raise TypeError(f"a reader has no option {', '.join(sorted(unknown))}")
+            raise TypeError(f"readers have no option {', '.join(sorted(unknown))}")
         self.path = path
         self.num_threads = options.get("num_threads", 1)
         self.deadline = options.get("deadline")
@@ -317,13 +318,13 @@ class VideoReader(ABC):
         numbers, places = np.unique(wanted, return_inverse=True)
         try:
             frames = self.read(self._check_indices(numbers))
-        except FrameCountError as error:  # readers for training sample again from those that exist
+        except FrameCountError as error:  # training samples again from existing frames
             reason = f"only {len(error.timestamps)} of its {error.promised} promised frames decode"
             raise VideoDecodeError(self.path, reason, permanent=False) from error
         if not np.array_equal(numbers, wanted):
             self.limits.check_held(self.path, len(wanted), len(wanted) * frames[0].nbytes)
             frames = frames[places]
-        import torch  # here, because programs that only list or index videos do without it
+        import torch  # here, because programs that only list or index videos need none
 
         durations = np.diff(self.timestamps, append=self.duration)
         return FrameBatch(
@@ -373,8 +374,8 @@ class VideoReader(ABC):
         indices = np.asarray(indices, dtype=np.int64)
         if indices.ndim != 1 or indices.size == 0 or (np.diff(indices) <= 0).any():
             raise ValueError(
-                "read() takes a non-empty 1-d array of strictly ascending indices (sort them and "
-                f"drop duplicates), got shape {indices.shape}"
+                "read() accepts a non-empty 1-d array of strictly ascending indices (sort them "
+                f"and drop duplicates), got shape {indices.shape}"
             )
         count = len(self.timestamps)
         if indices[0] < 0 or indices[-1] >= count:
@@ -398,7 +399,10 @@ class SegmentReader(VideoReader):
     def __init__(self, path: str, reader: VideoReader, start: float, end: float) -> None:
         if start >= reader.duration:
             reader.close()
-            raise VideoDecodeError(path, f"the video ends at {reader.duration:.2f} s, before it")
+            raise VideoDecodeError(
+                path,
+                f"the video ends at {reader.duration:.2f} s, before the start at {start:.2f} s",
+            )
         super().__init__(path, num_threads=reader.num_threads, limits=reader.limits)
         self._reader = reader
         self.first, stop = frames_between(reader.timestamps, start, end)
@@ -475,7 +479,7 @@ def check_backend(backend: str) -> None:
     """Raise ValueError for an unknown backend, ImportError for one that is not installed."""
     known = READERS.module_dict
     if backend not in known:
-        raise ValueError(f"unknown backend {backend!r}: choose {', '.join(known)}")
+        raise ValueError(f"unknown backend {backend!r}. Choose one of {', '.join(known)}")
     if not backend_importable(backend):
         hint = known[backend].import_hint
         raise MissingPackageError(

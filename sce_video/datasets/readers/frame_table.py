@@ -19,9 +19,9 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
-#: A clock that goes further ahead than this many seconds has restarted, as in the ffmpeg program.
+#: A clock that jumps ahead by more than this many seconds has restarted, as in the ffmpeg program.
 _JUMP = Fraction(10)
-#: Between key frames a clock may go back by this many seconds before it counts as restarted.
+#: Between key frames, a clock may go back by up to this many seconds without counting as restarted.
 _SLIP = Fraction(1, 10)
 _MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 
@@ -45,9 +45,10 @@ class FrameTable:
     #: (F, 2) int64, offset and size of each packet in the file, in bytes; None where the packets
     #: must be demuxed.
     stored: np.ndarray | None = None
-    #: Positions of the packets at which the file's clock restarts or jumps; None for nowhere.
+    #: Positions of the packets at which the file's clock restarts or jumps; None if it never does.
     restarts: np.ndarray | None = None
-    #: (F,) int64, what was added to the packets' own timestamps for that reason; None if nothing.
+    #: (F,) int64, amounts added to the packets' own timestamps for that reason; None if nothing was
+    #: added.
     shifts: np.ndarray | None = None
 
     @property
@@ -144,7 +145,8 @@ class Clock:
         """
         stamps, end = pts.copy(), None
         for part in np.split(np.arange(len(pts)), restarts):
-            # FFmpeg makes up a missing timestamp from the next packet, here of another recording.
+            # FFmpeg derives a missing timestamp from the next packet, which here belongs to another
+            # recording.
             delays = pts[part] - self.dts[part]
             foreign = np.abs(delays) > float(_JUMP / self.tick)
             if foreign.any() and (delays[~foreign] >= 0).any():
@@ -205,7 +207,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
         return None
     pts = dts + offsets
     last = int(durations[np.argmax(pts)])
-    # Without B frames all times are FFmpeg's own, so no packet need be demuxed to check them.
+    # Without B frames, all times are FFmpeg's own, so no packet needs to be demuxed to check them.
     plain = stream.codec_context.name in ("h264", "hevc") and (offsets == offsets[0]).all()
     stored = np.stack([byte_offsets, sizes], 1) if plain and name != "avi" else None
     return FrameTable(pts, keys.astype(bool), last, stored=stored)
@@ -292,7 +294,7 @@ def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
     pairs = np.frombuffer(box, dtype=">i4", count=2 * rows, offset=8).reshape(rows, 2)
     lengths = pairs[:, 0].astype(np.int64)
     if (lengths < 0).any() or lengths.sum() != count:
-        raise ValueError(f"{name} lists another number of samples")
+        raise ValueError(f"{name} does not list {count} samples")
     return np.repeat(pairs[:, 1].astype(np.int64), lengths)
 
 

@@ -24,7 +24,7 @@ from sce_video.registry import READERS
 from sce_video.utils.files import regular_file
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
-#: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
+#: OpenCV's flag for each fraction at which libjpeg can decode by leaving out high frequencies.
 _REDUCED = {1: 0, **{n: getattr(cv2, f"IMREAD_REDUCED_GRAYSCALE_{n}") for n in (2, 4, 8)}}
 #: If OpenCV has this flag, libjpeg writes RGB itself. Otherwise the image is converted afterwards.
 _RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)
@@ -89,14 +89,15 @@ def open_jpeg(
 
 
 def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
-    # Decode from memory: cv2.imread fills the missing part of a truncated JPEG file with grey.
+    # Decode from memory, because cv2.imread fills the missing part of a truncated JPEG file with
+    # grey.
     try:
         image = cv2.imdecode(encoded, flags)
     except (cv2.error, MemoryError) as error:
         reason = getattr(error, "err", None) or type(error).__name__
         raise VideoDecodeError(path, f"cannot be decoded: {reason}") from error
     if image is None:
-        raise VideoDecodeError(path, "is no image that can be decoded")
+        raise VideoDecodeError(path, "is not an image that can be decoded")
     if _RGB and flags & _RGB:
         return image
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
@@ -121,7 +122,7 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[in
     except Image.DecompressionBombError as error:  # more than pillow ever opens
         raise VideoDecodeError(path, f"is too large: {error}") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, KeyError) as error:
-        raise VideoDecodeError(path, "is no image that can be decoded") from error
+        raise VideoDecodeError(path, "is not an image that can be decoded") from error
     limits.check_frame(path, *size)
     return np.frombuffer(content, dtype=np.uint8), size, upright_jpeg
 
@@ -157,18 +158,18 @@ class FrameFolderReader(VideoReader):
         try:
             names = os.listdir(path)
         except OSError as error:
-            raise VideoDecodeError(path, f"is no folder of frames: {error.strerror}") from error
+            raise VideoDecodeError(path, f"is not a folder of frames: {error.strerror}") from error
         numbered = sorted(
             (int(match.group(1)), name)
             for name in names
             if (match := _NUMBERED.search(name)) and int(match.group(1)) >= first
         )
         if not numbered:
-            raise VideoDecodeError(path, f"holds no image with a number of {first} or more")
+            raise VideoDecodeError(path, f"contains no image that is numbered {first} or higher")
         numbers = np.array([number for number, _ in numbered])
         twice = np.flatnonzero(np.diff(numbers) == 0)
         if len(twice):
-            raise VideoDecodeError(path, f"holds two images with number {numbers[twice[0]]}")
+            raise VideoDecodeError(path, f"contains two images with the number {numbers[twice[0]]}")
         self._names = [name for _, name in numbered]
         self.timestamps = (numbers - first) / fps
         self.duration = float(self.timestamps[-1]) + 1 / fps
@@ -186,7 +187,9 @@ class FrameFolderReader(VideoReader):
             self.limits.check_held(self.path, len(images), 2 * held)  # and once more, stacked
         shapes = {image.shape for image in images}
         if len(shapes) > 1:
-            raise VideoDecodeError(self.path, f"holds images of different sizes: {shapes}", False)
+            raise VideoDecodeError(
+                self.path, f"contains images of different sizes: {shapes}", False
+            )
         self._size = images[0].shape[:2]
         return np.stack(images)
 

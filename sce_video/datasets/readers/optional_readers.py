@@ -19,7 +19,7 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.registry import READERS
 
-#: FFmpeg's names of the containers in which the libraries were found to return the same frames.
+#: FFmpeg's names of the containers for which the libraries returned the same frames in tests.
 _CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 #: profile_idc of H.264 with 8 bits: baseline, main, extended, high.
 _H264_8_BIT = (66, 77, 88, 100)
@@ -35,7 +35,7 @@ class FallbackReader(VideoReader):
 
     #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
     codecs: frozenset[str] = frozenset()
-    #: Exceptions that the library raises for a missing frame.
+    #: Exceptions that the library raises if a frame is missing.
     errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
     _video: Any = None
 
@@ -125,13 +125,13 @@ class DecordReader(FallbackReader):
     measured.
     """
 
-    # Why decord 0.6.0 reads no other files: it cannot open AV1 or GIF files, and crashes on some
-    # truncated AVI files; its random access returns wrong frames for files with open GOPs (MPEG-4
-    # with B frames as encoded by FFmpeg), with intra refresh, with very short distances between key
-    # frames (wmv2, some HEVC), and with negative timestamps (Matroska); its colours of interlaced
-    # and 10-bit video differ from FFmpeg's; its timestamps of AVI files with B frames (UCF101 as
-    # published) and of MPEG program streams are unusable. Where more frames are listed than exist
-    # it may repeat frames or hang; the dataset's time limit ends the latter.
+    # decord 0.6.0 reads no other files for these reasons. It cannot open AV1 or GIF files, and
+    # crashes on some truncated AVI files. Its random access returns wrong frames for files with
+    # open GOPs (MPEG-4 with B frames as encoded by FFmpeg), with intra refresh, with very short
+    # distances between key frames (wmv2, some HEVC), and with negative timestamps (Matroska). Its
+    # colours of interlaced and 10-bit video differ from FFmpeg's. Its timestamps of AVI files with
+    # B frames (UCF101 as published) and of MPEG program streams are unusable. If a file lists more
+    # frames than exist, it may repeat frames or hang until the dataset's time limit.
     library = "decord"
     codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
 

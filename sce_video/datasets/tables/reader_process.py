@@ -1,4 +1,4 @@
-"""A process that reads or writes a table for another one; a script, which imports Lance alone.
+"""A script for a process that reads or writes a table for another one, and imports only Lance.
 
     python reader_process.py FILE_DESCRIPTOR_OF_A_PIPE
 
@@ -16,9 +16,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: Small files of a table from which they are joined, because a search opens every file.
+#: Number of small files in a table from which on they are joined, because a search opens every
+#: file.
 _MOST_FILES = 64
-#: Rows below which a file is small, and that a joined one has.
+#: A file with fewer rows is small. A joined file has this many rows.
 _SMALL_ROWS = 8192
 
 

@@ -20,13 +20,14 @@ from sce_video.datasets.video_list import VideoList, video_of
 FORMAT = "1"
 FORMAT_KEY = b"sce_video.table"
 STREAM = "stream"
-#: All that a reader needs of a row besides its packets, in one value: see :meth:`FrameIndex.pack`.
+#: Everything that a reader needs to know about a row besides its packets, in one value
+#: (:meth:`FrameIndex.pack`).
 INDEX = "index"
-_HEAD = struct.Struct("<II")  # CRC-32 of what follows it, bytes of the JSON
+_HEAD = struct.Struct("<II")  # CRC-32 of the rest, number of bytes of the JSON
 
 
 def table_path(path: str) -> str:
-    """Return a path as the table's text. Bytes that are not UTF-8 are written as ``\\xff``."""
+    r"""Return a path as the table's text. Bytes that are not UTF-8 are written as ``\xff``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -68,8 +69,8 @@ class FrameIndex:
     duration: float
     #: Parameters of the decoder.
     parameters: CodecParameters
-    #: Orientation in which frames are displayed: quarter turns counter-clockwise, plus 4 if they
-    #: are mirrored left to right before they are turned.
+    #: Orientation in which frames are displayed: the number of quarter turns counter-clockwise,
+    #: plus 4 if they are mirrored left to right before they are turned.
     turns: int
 
     @property
@@ -98,10 +99,10 @@ class FrameIndex:
     def pack(self) -> bytes:
         """Return the index as one value of the table.
 
-        In order: CRC-32 of the rest and the length of the JSON, uint32 each; JSON of all that is
-        not an array (and ``frames``, their number F); F uint32 sizes; F uint32 checksums; F int64
-        timestamps, without ``step``, their constant distance; F uint8 flags of key frames, unless
-        ``all_keys``. All little-endian.
+        It consists of the following parts, all little-endian: the CRC-32 of the rest and the length
+        of the JSON, uint32 each; JSON of everything that is not an array, and the number F of
+        ``frames``; F uint32 sizes; F uint32 checksums; F int64 timestamps, unless they have a
+        constant distance ``step``; F uint8 flags of key frames, unless ``all_keys`` is set.
         """
         steps = np.unique(np.diff(self.pts))
         even, all_keys = len(steps) < 2, bool(self.is_key.all())
@@ -238,7 +239,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
         if kept.null_count:
             first = table_path(video_of(listed.path(pc.index(kept.is_null(), True).as_py())))
             raise ValueError(
-                f"{kept.null_count} of the {len(listed)} videos of the list are not in the table "
+                f"{kept.null_count} of the {len(listed)} listed videos are not in the table "
                 f"{table!r}, for example {first!r}: import them with sce-video import"
             )
         rows = newest.take(kept).to_numpy().astype(np.int64)
@@ -246,7 +247,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     failures = content["failure"].combine_chunks().take(newest)
     kept = newest.filter(pc.equal(pc.fill_null(failures, ""), ""))
     if len(kept) == 0:
-        raise ValueError(f"the table {table!r} holds no video that can be read")
+        raise ValueError(f"the table {table!r} contains no video that can be read")
     names = content["class_name"].combine_chunks().take(kept)
     classes = pc.unique(names).drop_null().sort()
     labels = content["label"].combine_chunks().take(kept)
@@ -265,9 +266,9 @@ def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:
     """Raise TableError unless a schema's metadata belong to a table of this format."""
     found = metadata.get(FORMAT_KEY)
     if found is None:
-        raise TableError(f"{table!r} is no table of videos: make one with sce-video import")
+        raise TableError(f"{table!r} is not a table of videos. Make one with sce-video import")
     if found.decode() != FORMAT:
         raise TableError(
-            f"the table {table!r} has format {found.decode()}, this version of sce_video reads "
-            f"format {FORMAT}: make it again with sce-video import"
+            f"the table {table!r} has format {found.decode()}, but this version of sce_video "
+            f"reads format {FORMAT}. Make the table again with sce-video import"
         )

@@ -1,8 +1,8 @@
-"""Open a table in this process if that is safe, else in a process of its own.
+"""Open a table in this process if that is safe, otherwise in a separate process.
 
 Lance starts threads, and a process that is forked from one with such threads crashes or hangs when
-it uses Lance. Loader workers are forked. So Lance is imported by loader workers, and by programs
-that imported it themselves; any other process lets a process of its own read.
+it uses Lance. Loader workers are forked. Therefore only loader workers, and programs that imported
+Lance themselves, read with Lance. Any other process starts a separate process that reads.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from typing import Any
 from sce_video.datasets.tables import reader_process
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
-#: Options of the object store if the caller does not set them: a request that the store is too
-#: busy for, or that has no answer, is repeated for 15 seconds with growing random waits. Lance
-#: repeats this 4 to 17 times, for one to four minutes.
+#: Options of the object store if the caller does not set them. If the store is too busy for a
+#: request or does not answer it, the request is repeated for 15 seconds with growing random waits.
+#: Lance repeats all of this 4 to 17 times, for one to four minutes.
 CLIENT_LIMITS = {
     "connect_timeout": "5 seconds", "request_timeout": "30 seconds",
     "client_max_retries": "100", "client_retry_timeout": "15",
 }  # fmt: skip
-#: In their place for a first attempt to open a table: nobody may be there.
+#: Shorter limits for the first attempt to open a table, because the address may not exist.
 _FIRST_LIMITS = {"client_max_retries": "3"}
-#: Bytes between two ranges below which they are one request, on a disk.
+#: On a disk, two ranges with fewer bytes between them are read by one request.
 BLOCK_SIZE = 1024
-#: The same in an object store. 64 KiB read four times the bytes of the frames of a clip, which a
-#: store sends sooner than it answers ten times as often.
+#: The same in an object store. With 64 KiB, a clip reads four times the bytes of its frames, but a
+#: store sends these sooner than it answers ten times as many requests.
 REMOTE_BLOCK_SIZE = 2**16
-#: Requests to object storage at a time; a batch of clips has a dozen for each sample.
+#: Number of simultaneous requests to object storage. A batch of clips needs a dozen for each
+#: sample.
 _IO_THREADS = "128"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.I)
 _LONGEST_REASON = 300  # characters of Lance's message, which may hold a whole page of a server
@@ -67,7 +68,7 @@ def import_lance() -> Any:
         import lance
     except ImportError as error:
         raise MissingPackageError(
-            "a table of videos needs Lance: pip install 'sce-video[lance]'"
+            "a table of videos needs Lance. Run pip install 'sce-video[lance]'"
         ) from error
     return lance
 
@@ -160,7 +161,7 @@ class OpenTable:
 
 
 class RemoteTable:
-    """Variant of :class:`OpenTable` in a process of its own, which ends with this object.
+    """Variant of :class:`OpenTable` in a separate process, which ends with this object.
 
     A call whose thread was abandoned (time limit) keeps its process, and the next call starts
     another one. OSError means that Lance has raised it, or that the process ended.
@@ -245,7 +246,7 @@ def read_table(
 
 
 def make_table(table: str, schema: Any) -> OpenTable | RemoteTable:
-    """Make an empty local table of a ``pyarrow.Schema``, to write to it; errors as above."""
+    """Make an empty local table with a ``pyarrow.Schema``. Errors are as for :func:`read_table`."""
     return _open({"uri": table, "schema": schema})
 
 

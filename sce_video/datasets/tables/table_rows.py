@@ -52,12 +52,14 @@ _ROWS_OF_A_READ = 4
 _READS_AT_ONCE = 20  # enough for two batches of 32 samples
 
 # Open decoders that are not in use. A table has few kinds of streams, and opening a decoder takes
-# as long as decoding a frame or two. One that raised, or whose thread was abandoned, is dropped.
+# as long as decoding a frame or two. A decoder is dropped if it raised an error or its thread was
+# abandoned.
 _idle_decoders: OrderedDict[tuple[CodecParameters, int, int], Any] = OrderedDict()
 _idle_lock = Lock()
 _MOST_IDLE = 8
-# Damaged frames may show parts of frames that were decoded before them, also of another row. These
-# decoders flag such frames, and a new decoder repeats the work; the others are not used again.
+# Damaged frames may show parts of frames that were decoded before them, even from another row.
+# These decoders flag such frames, and a new decoder repeats the work. Other decoders are not used
+# again.
 _REUSED = frozenset({"h264", "mpeg4", "vp9", "av1", "libdav1d"})
 
 
@@ -182,13 +184,13 @@ def _keep_idle(key: tuple[CodecParameters, int, int], codec: Any) -> None:
 class RowData:
     """Data that has been read from a row."""
 
-    #: Its frames; None until they were read.
+    #: Its frames; None until they are read.
     index: FrameIndex | None = None
-    #: Why it cannot be read; empty if it can.
+    #: The reason why it cannot be read; empty if it can.
     failure: str = ""
-    #: Bytes by position, parts of what was read at once.
+    #: Bytes by position. They are parts of what one request has read.
     packets: dict[int, memoryview] = field(default_factory=dict)
-    #: What the first steps of the pipeline made of a sample up to its clips, by index and seed.
+    #: Results of the pipeline's first steps up to the clips of a sample, by index and seed.
     drawn: dict[tuple[int, int], PipelineResults] = field(default_factory=dict)
     #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None
@@ -358,7 +360,7 @@ class TableRows:
         return packets
 
     def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
-        """Return the table's answer. Errors concern the table, or else the rows."""
+        """Return the table's answer. An error tells whether the table or its rows are at fault."""
         try:
             return self.opened.call(method, *arguments)
         except TableError:

@@ -78,8 +78,8 @@ class OpenVideo:
             deadline=results.get("deadline"),
             limits=self.limits,
         )
-        results.get("opened", []).append(reader)  # a list of whoever asks the reader afterwards
-        if "exit_stack" in results:  # whoever calls transforms one by one closes the reader
+        results.get("opened", []).append(reader)  # for a caller that queries the reader later
+        if "exit_stack" in results:  # a caller of single transforms closes the reader
             results["exit_stack"].enter_context(reader)
         return results | {"reader": reader, "limits": self.limits}
 
@@ -151,7 +151,7 @@ class DecodeSharedFrames:
         reader = results.pop("reader")
         wanted = np.stack([clip.frames for clip in results["clips"]])
         if any(clip.partners is not None for clip in results["clips"]):
-            raise ValueError("DecodeSharedFrames makes no RGB differences: use DecodeClips")
+            raise ValueError("DecodeSharedFrames cannot compute RGB differences. Use DecodeClips")
         indices, positions = np.unique(wanted, return_inverse=True)
         views: list[View] = [LazyView(reader.decode(indices), np.arange(len(indices)))]
         return {**results, "views": views, "positions": positions.reshape(wanted.shape)}
@@ -173,7 +173,7 @@ def _without_repeats(
     decoded: tuple[DecodedFrames, np.ndarray],
 ) -> list[ClipIndices]:
     """Return the clips with other partners if frames repeat, or without any."""
-    # The frames around are compared in one more pass, a few in memory at a time.
+    # The neighbouring frames are compared in one more pass, with a few in memory at a time.
     frames, indices = decoded
     around: dict[int, set[int]] = {}
     for clip, repeated in zip(clips, repeats, strict=True):
@@ -310,9 +310,9 @@ class PackClips:
             if math.prod(views[number].shape) >= math.prod(views[0].shape):
                 (t, h, w, _), (t0, h0, w0, _) = views[number].shape, views[0].shape
                 raise ValueError(
-                    f"local view {number} has {t} frames of {h}x{w}, as much as view 0 with {t0} "
-                    f"of {h0}x{w0}: lower local_num_frames of RandomClips or local_size of "
-                    "RandomResizedCropClips"
+                    f"local view {number} has {t} frames of {h}x{w}, and so is not smaller than "
+                    f"view 0 with {t0} of {h0}x{w0}. Lower local_num_frames of RandomClips or "
+                    "local_size of RandomResizedCropClips"
                 )
         inputs = pack_views(views, results.get("targets"))
         if results.get("flipped"):
@@ -377,7 +377,7 @@ class PackVideo:
                 f"num_crops must be 1 (centre) or 3 (along the long side), got {num_crops}"
             )
         if whole and num_crops != 1:
-            raise ValueError(f"whole frames are one crop, got num_crops={num_crops}")
+            raise ValueError(f"whole frames allow only one crop, got num_crops={num_crops}")
         self.crop_size, self.num_crops, self.whole = crop_size, num_crops, whole
 
     def __call__(self, results: PipelineResults) -> PackedSample:

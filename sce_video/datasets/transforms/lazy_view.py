@@ -34,9 +34,9 @@ def resized_as_pil(frame: np.ndarray, size: Size, mode: str = "bilinear") -> np.
     The filter widens with the reduction. torch implements Pillow's algorithm with the vector
     instructions of the CPU (AVX2), which is about five times as fast as Pillow.
     """
-    # numpy copies a part of a larger image row by row, torch pixel by pixel. The batch axis must be
-    # torch's: with numpy's or [None] after the permutation, whose strides differ, torch returns
-    # separate colour planes, and interleaving them takes as long as resizing.
+    # numpy copies a part of a larger image row by row, torch pixel by pixel. torch must add the
+    # batch axis. With numpy's axis or [None] after the permutation, whose strides differ, torch
+    # returns separate colour planes, and interleaving them takes as long as resizing.
     image = torch.from_numpy(np.ascontiguousarray(frame)).unsqueeze(0).permute(0, 3, 1, 2)
     result = functional.interpolate(image, size, mode=mode, antialias=True)
     return result[0].permute(1, 2, 0).numpy()
@@ -155,7 +155,9 @@ class LazyView:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("a LazyView holds no array: np.array(view, copy=False) is impossible")
+            raise ValueError(
+                "a LazyView contains no array, so np.array(view, copy=False) is impossible"
+            )
         return self.render().astype(dtype or np.uint8, copy=False)
 
 

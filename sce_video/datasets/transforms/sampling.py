@@ -77,7 +77,9 @@ class RandomClips:
         local = {"local_clip_duration": local_clip_duration, "local_num_frames": local_num_frames}
         given = [f"{name}={value}" for name, value in local.items() if value is not None]
         if given and not num_local_views:
-            raise ValueError(f"{' and '.join(given)} without local views: set num_local_views")
+            raise ValueError(
+                f"cannot use {' and '.join(given)} without local views. Set num_local_views"
+            )
         if not 0 <= duration_jitter < 1:
             raise ValueError(f"duration_jitter must lie in [0, 1), got {duration_jitter}")
         for name, value in (("reverse_prob", reverse_prob), ("diff_prob", diff_prob)):
@@ -99,8 +101,8 @@ class RandomClips:
         reader = results["reader"]
         clips = []
         first_local = self.num_views - self.num_local_views
-        # Four numbers for every view, also where an option needs none: changing one option does not
-        # change the other random decisions of a seed.
+        # Draw four numbers for every view, even if an option does not need them, so that changing
+        # one option does not change the other random decisions of a seed.
         draws = results["rng"].random((self.num_views, 4))
         for view, (jitter, start, reverse, difference) in enumerate(draws):
             clip_duration, num_frames = self.clip_duration, self.num_frames
@@ -291,8 +293,9 @@ class KeyFrameClip:
         if not 0 <= second < reader.duration:
             raise VideoDecodeError(
                 results["path"],
-                f"has no second {results['timestamp']}: it begins at {self.begins_at:g} and lasts "
-                f"{reader.duration:.1f} s (is begins_at of KeyFrameClip right?)",
+                f"has no frame at second {results['timestamp']}, because it begins at "
+                f"{self.begins_at:g} and lasts {reader.duration:.1f} s. Check begins_at of "
+                "KeyFrameClip",
             )
         count = self.num_frames * self.frame_interval
         steps = np.arange(0, count, self.frame_interval) - count // 2

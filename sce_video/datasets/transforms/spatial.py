@@ -166,7 +166,8 @@ class RandomResizedCropClips:
         named = f"local_size={sizes} and local_area={areas} of RandomResizedCropClips"
         if not num_local and (sizes, areas) != (self.size, self.area):
             raise ValueError(
-                f"{named} without local views: set num_local_views of the step that makes the views"
+                f"cannot use {named} without local views. Set num_local_views of the step that "
+                "makes the views"
             )
         sizes = sizes if isinstance(sizes, list) else [sizes] * num_local
         areas = areas if isinstance(areas, list) else [areas] * num_local

@@ -36,7 +36,7 @@ from sce_video.utils.files import read_text
 from sce_video.utils.own_parts import note_custom_imports
 
 #: The file or option that sets each value of a config, by the path of keys and numbers. A source
-#: holds for everything below its path, unless a longer path has its own source.
+#: applies to everything below its path, unless a longer path has its own source.
 Sources = dict[tuple[str, ...], str]
 
 
@@ -132,9 +132,9 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
     entries = f" ({', '.join(f'{i}: {name}' for i, name in names.items())})" if names else ""
     near = difflib.get_close_matches(part, sorted(set(names.values())), 3)
     raise ValueError(
-        f"{path} is a list of {len(steps)} entries{entries}; {part!r} is not the index of one"
-        + (", nor the name of its type" if names else "")
-        + (f"; did you mean {' or '.join(near)}?" if near else "")
+        f"{path} is a list of {len(steps)} entries{entries}. {part!r} is not the index of an entry"
+        + (" and not the type of one" if names else "")
+        + (f". Did you mean {' or '.join(near)}?" if near else "")
     )
 
 
@@ -198,7 +198,7 @@ def _read_with_bases(path: str, sources: Sources | None = None) -> _Content:
     path = os.path.abspath(os.path.expanduser(path))
     check_file_exist(path)
     if not path.endswith((".py", ".json", ".yaml", ".yml")):
-        raise OSError("Only py/yml/yaml/json type are supported now!")
+        raise OSError(f"only .py, .json, .yaml and .yml files can be read as a config, got {path}")
     inherited, texts = ConfigDict(), []
     with tempfile.TemporaryDirectory() as folder:
         filled = str(Path(folder, f"config{Path(path).suffix}"))
@@ -346,7 +346,8 @@ def _merge_into_step(steps: list, step: str, change: Any, path: tuple[str, ...])
     try:
         index = step_index(steps, step, where)
     except ValueError as error:
-        raise StepError(f"{error}. To add or remove steps, give {where} as a list") from None
+        stop = "" if str(error).endswith("?") else "."
+        raise StepError(f"{error}{stop} To add or remove steps, give {where} as a list") from None
     if not isinstance(change, dict):
         raise StepError(f"{where}.{step} is a dict: give a dict of its changes, got {change!r}")
     if change.get("_delete_"):
@@ -415,7 +416,7 @@ def parse_value(text: str) -> Any:
         value = DictAction._parse_iterable(text)
     except AssertionError as error:
         raise ValueError("brackets do not match") from error
-    # mmengine removes spaces from plain text too: a path with spaces would not be found.
+    # mmengine also removes spaces from plain text, so a path with spaces would not be found.
     return text.strip("'\"") if isinstance(value, str) else value
 
 

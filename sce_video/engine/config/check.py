@@ -37,7 +37,7 @@ _REGISTRIES = (
     "MODELS METRICS MODEL_WRAPPERS WEIGHT_INITIALIZERS OPTIM_WRAPPER_CONSTRUCTORS "
     "PARAM_SCHEDULERS EVALUATOR TASK_UTILS VISUALIZERS LOG_PROCESSORS TRANSFORMS VISBACKENDS"
 ).split()
-# Keys that the builders take out of a dict before its class sees the rest.
+# Keys that the builders remove from a dict before they pass the rest to its class.
 _BUILDER_KEYS = {"type", "_scope_", "_delete_", "init_cfg"}
 _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
     ("optim_wrapper",): {"constructor", "paramwise_cfg"},
@@ -45,15 +45,16 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
     ("custom_hooks",): {"priority"},
     ("default_hooks",): {"priority"},
 }
-# Read by Runner from the whole config, in addition to the arguments of its constructor.
+# Keys that Runner reads from the whole config, in addition to the arguments of its constructor.
 _RUNNER_KEYS = set(
     "activation_checkpointing compile conv_2d custom_imports efficient_conv_bn_eval "
     "find_unused_parameters fit_queue global_batch keep_global_batch lora model_wrapper_cfg "
     "pretrained runner_type sync_bn teacher_checkpoint".split()
 )
-# Read by the tools of this project: what the provenance of a result and the splits need.
-# ``settings``: names of options (:mod:`~sce_video.engine.config.changes`); ``planned``: whether
-# ``pretrain`` or ``finetune`` has chosen all of them; ``run_page``: options of the page of a run.
+# Keys that the tools of this project read, for the provenance of a result and for splits.
+# ``settings`` contains names of options (:mod:`~sce_video.engine.config.changes`), ``planned``
+# tells whether ``pretrain`` or ``finetune`` has chosen all of them, and ``run_page`` contains the
+# options of the page of a run.
 _TOOL_KEYS = {"benchmark", "planned", "run_page", "settings", "split"}
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
 
@@ -82,7 +83,7 @@ _RUNNER_DICTS: dict[str, set[str]] = {
         _names(nn.utils.clip_grad_norm_) | _names(nn.utils.clip_grad_value_) | {"type"}
     )
     - {"parameters"},
-    # NoNormDecayConstructor's, and those of mmengine's DefaultOptimWrapperConstructor
+    # Keys of NoNormDecayConstructor and of mmengine's DefaultOptimWrapperConstructor
     "optim_wrapper.paramwise_cfg": set(
         "no_decay layer_decay custom_keys bias_lr_mult bias_decay_mult norm_decay_mult "
         "dwconv_decay_mult flat_decay_mult bypass_duplicate dcn_offset_lr_mult".split()
@@ -141,8 +142,8 @@ def registered(kind: Any) -> list[Any]:
 
 def _parameters(part: Any) -> tuple[set[str], bool]:
     """Return a class's or function's argument names, and whether it accepts ``**kwargs``."""
-    # A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
-    # among the names.
+    # A class with ``**kwargs`` usually passes them to its parent, so the names include the parent's
+    # arguments.
     constructors = [part]
     if inspect.isclass(part):
         constructors = [vars(c)["__init__"] for c in part.__mro__ if "__init__" in vars(c)]
@@ -189,7 +190,7 @@ def explain_unknown(
     for near in difflib.get_close_matches(part, sorted(keys), 3):
         whole = (*path, near, *rest)
         candidates.append(named_path(cfg, (*path, near) if node_at(cfg, whole) is None else whole))
-    if not candidates or not path:  # lr is more likely that of the optimiser than lora
+    if not candidates or not path:  # a misspelt lr more likely means the optimiser's lr than lora
         candidates = [*_other_dicts_with(rest[-1] if rest else part, cfg, path), *candidates]
     hint = f"there are {', '.join(sorted(keys))}"
     if candidates:
@@ -243,7 +244,7 @@ def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
 
 
 def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
-    """Yield (key, message) for the values that the class of a dict is not annotated to take."""
+    """Yield (key, message) for the values that the annotations of a dict's class do not allow."""
     found = registered(node["type"]) if "type" in node else ()
     if not found or found[0].__module__.split(".")[0] in _UNCHECKED:  # the first is ours, if any
         return
@@ -266,14 +267,14 @@ def check_config(cfg: Config) -> None:
 
     A dict with ``type`` may have the arguments of that class or function, with values of the
     annotated types. A top-level key may be one that the runner or a tool reads, or a helper
-    variable: a name that begins with ``_`` or is read in one of the config's files. Others that
-    resemble a known key, or have the name of a setting further down, are refused; what remains is
-    warned of.
+    variable: a name that begins with ``_`` or is read in one of the config's files. Other keys are
+    refused if they resemble a known key or have the name of a setting further down. The rest causes
+    a warning.
 
-    Not checked: dicts without ``type``, except the runner's (data loaders, ``randomness``,
-    ``env_cfg``, ``compile``); unknown types if a method of one's own may give them a meaning;
-    classes with ``**kwargs``, which take any key; dicts called ``*_cfg`` inside a model
-    (``norm_cfg``), whose builders take further keys.
+    Four things are not checked: dicts without ``type``, except the
+    runner's (data loaders, ``randomness``, ``env_cfg``, ``compile``); unknown types, if the user's
+    own method may give them a meaning; classes with ``**kwargs``, which accept any key; and dicts
+    called ``*_cfg`` inside a model (``norm_cfg``), whose builders accept further keys.
 
     Raises:
         ValueError: If a key or type is unknown, or a value has a wrong type. The message lists all
@@ -307,7 +308,7 @@ def check_config(cfg: Config) -> None:
 
 
 def _unknown_top_level_keys(cfg: Config) -> list[str]:
-    """Return a message per misspelled or misplaced top-level key; warn of keys without effect."""
+    """Return a message per wrong top-level key, and warn of keys that have no effect."""
     known = top_level_keys()
     own_file = Path(cfg.filename or "")  # a stored config names its checkpoint
     files = config_files(own_file) if own_file.suffix in _FORMATS and own_file.is_file() else []
@@ -336,7 +337,7 @@ def _unknown_top_level_keys(cfg: Config) -> list[str]:
 def _variables(text: str) -> tuple[set[str], set[str]]:
     """Collect the variables that a config file sets at its top level or reads.
 
-    Read are those by name, as ``_base_.name`` or ``{{_base_.name}}``.
+    Variables are read by name, ``_base_.name`` or ``{{_base_.name}}``.
     """
     read = set(re.findall(r"\b_base_\.(\w+)", text))
     try:
@@ -359,6 +360,8 @@ def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any
     for name in values:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            meant = f", meant {near[0]}?" if near else ""
-            raise ValueError(f"no setting {name!r} here{meant}; there are: {', '.join(known)}")
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise ValueError(
+                f"there is no setting {name!r} here.{meant} The settings are {', '.join(known)}"
+            )
     return {place: value for name, value in values.items() for place in known[name]}

@@ -147,7 +147,9 @@ def set_backend(cfg: Config, backend: str) -> None:
     kinds = (OpenVideo, OpenVideo.__name__, f"sce_video.{OpenVideo.__name__}")
     openers = [node for _, node in walk_dicts(cfg._cfg_dict, ()) if node.get("type") in kinds]
     if not openers:
-        raise ValueError(f"the config opens no video files: the backend {backend!r} has no effect")
+        raise ValueError(
+            f"the config opens no video files, so the backend {backend!r} has no effect"
+        )
     for node in openers:
         node["backend"] = backend
 
@@ -196,7 +198,7 @@ def _set(
             below = ConfigDict()
         elif not isinstance(below, dict | list | tuple):
             name = named_path(cfg, (*path, part))
-            raise ValueError(f"{full_key}: {name} is {below!r}, it has no keys")
+            raise ValueError(f"{full_key}: {name} is {below!r}, which has no keys")
         node = below
     container, last = steps[-1]
     if not isinstance(container, dict) or last in container:
@@ -223,7 +225,10 @@ def _check_key(
     if known is None and begun:
         # A number or a class name shows that the user expects a list here.
         if part.isdecimal() or (part[:1].isupper() and registered(part)):
-            raise ValueError(f"{full_key}: options cannot begin the list {'.'.join(path)}")
+            raise ValueError(
+                f"{full_key}: the config has no list {'.'.join(path)}, and options cannot create "
+                "one"
+            )
         return
     known = known or KnownKeys(set(), False, named_path(cfg, path))
     near = difflib.get_close_matches(part, known.keys, 1, 0.8)

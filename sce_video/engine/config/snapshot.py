@@ -43,7 +43,7 @@ _LEFT_OUT = re.compile(
     r"|val_interval|val_begin|seed|deterministic|with_cp|channels_last|chunk_size|_scope_"
     r"|allow_failed_imports"
 )
-#: Optimiser wrappers, which differ only in arithmetic precision. The key of the precision follows.
+#: Optimiser wrappers, which differ only in arithmetic precision, and the key of the precision.
 _WRAPPERS = ("OptimWrapper", "AmpOptimWrapper", "MixedPrecisionOptimWrapper")
 PRECISION = "optim_wrapper.dtype"
 #: Hooks that do not change weights, because they only log, write files and evaluate.
@@ -163,7 +163,7 @@ def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -
 
 
 def imports_of(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> list[str]:
-    """Return the modules of ``--import``, and those of other foreign classes of a config."""
+    """Return the modules of ``--import`` and of other foreign classes in a config."""
     return named_modules(module for _, module in _own_classes(config, keys))
 
 

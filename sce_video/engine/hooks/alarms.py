@@ -262,7 +262,9 @@ class _DetectorHook(Hook):
         try:
             rows = [row for _, row in read_json_lines(path)]
         except (OSError, ValueError) as error:
-            runner.logger.warning(f"alarms of this start do not know the earlier ones: {error}")
+            runner.logger.warning(
+                f"earlier alarms cannot be read, so they may be raised again: {error}"
+            )
             return
         for row in rows:
             if row.get("kind") == "train" and type(row.get("iter")) is int:
@@ -277,9 +279,7 @@ class _DetectorHook(Hook):
             if alarm is not None:
                 report_alarm(runner, alarm, row["iter"])
             elif was_active and not detector.active:
-                runner.logger.info(
-                    f"the alarm {detector.name} has ended at iteration {row['iter']}"
-                )
+                runner.logger.info(f"the alarm {detector.name} ended at iteration {row['iter']}")
                 _write_row(runner, row["iter"], {"cleared": detector.name})
 
 

@@ -16,20 +16,22 @@ from sce_video.engine.schedules import position
 from sce_video.registry import HOOKS
 from sce_video.utils.run_files import HISTORY
 
-#: Points of comparison with the budget: shares of its time, or of the steps. Once in each
-#: quarter, at its end; in the last one half-way, while there is time left.
+#: Points at which the speed is compared with the budget, as shares of its time or of the steps: at
+#: the end of each quarter, but in the last quarter half-way, while there is still time.
 CHECKS = (0.25, 0.5, 0.75, 0.875)
-#: Share of the budget by which the estimate may miss it.
+#: Largest share of the budget by which the estimate may miss the budget.
 TOLERANCE = 0.1
-# Share of the budget that is measured at least, unless half of the steps are done in it.
+# Smallest share of the budget over which the speed is measured, unless half of the steps are done
+# earlier.
 _MEASURED = 0.05
-#: Steps after which the processes of a distributed training agree: each time they wait.
+#: Number of steps between agreements of the processes of a distributed training run. They wait for
+#: each other each time.
 _STEPS_PER_AGREEMENT = 10
 
 
 @dataclass
 class Budget:
-    """How many steps fit into a budget; all times are seconds since the command began."""
+    """Number of steps that fit into a budget. All times are seconds since the command began."""
 
     seconds: float  # budget for the whole command
     reserved: float = 0.0  # kept for the work after the training
@@ -37,10 +39,10 @@ class Budget:
     checks: int = 0  # number of CHECKS that are done
 
     def plan(self, elapsed: float, step: int, total: int) -> int:
-        """Return the number of steps: ``total``, unless the estimate misses the budget.
+        """Return the number of steps, which is ``total`` unless the estimate misses the budget.
 
-        A step includes evaluation and saving. Never fewer than the ``step`` that are done: all of
-        them once the command cannot end within the tolerance, whenever that is.
+        A step includes evaluation and saving. The number is never lower than ``step``, which are
+        done. It equals ``step`` if the command can no longer end within the tolerance.
         """
         if self.since is None:  # the first step also starts workers and tunes kernels
             self.since = (elapsed, step)
@@ -64,13 +66,12 @@ class Budget:
 
 @HOOKS.register_module()
 class BudgetHook(Hook):
-    """Ends a training run so that its command stays within a time budget.
+    """Hook that ends a training run so that its command stays within a time budget.
 
     The time of a step, with evaluation and saving, is measured again in each quarter. If the
     estimate misses the budget by more than a tenth, the number of steps is changed, and all
-    schedules go on from where they are, in fractions of the training, to their ends. Every change
-    is in the checkpoints, so that a resumed training has it too; the time between two starts does
-    not count.
+    schedules continue from their current values to their ends. Checkpoints record every change, so
+    a resumed run continues with it. The time between two starts does not count.
 
     Args:
         hours: Budget of the whole command.
@@ -81,22 +82,22 @@ class BudgetHook(Hook):
         ValueError: If ``hours`` is not positive, or the others are negative.
     """
 
-    priority = "NORMAL"  # before a checkpoint of the same iteration, which holds the plan
+    priority = "NORMAL"  # before a checkpoint of the same iteration, because it contains the plan
 
     clock = staticmethod(time.monotonic)
 
     def __init__(self, hours: float, spent: float = 0.0, reserved: float = 0.0) -> None:
         if not hours > 0 or spent < 0 or reserved < 0:
             raise ValueError(
-                "a budget has positive hours, and seconds that are not negative before and after "
-                f"the training; got hours={hours}, spent={spent}, reserved={reserved}"
+                "the hours of a budget must be positive, and spent and reserved must be at least "
+                f"0 seconds, got hours={hours}, spent={spent}, reserved={reserved}"
             )
         self.budget = Budget(3600 * hours, reserved)
         self._before, self._begun = spent, self.clock()
 
     @property
     def elapsed(self) -> float:
-        """Seconds of the command so far, in all starts of the training."""
+        """Seconds that the command has taken so far, in all starts of the run."""
         return self._before + self.clock() - self._begun
 
     @property
@@ -105,7 +106,7 @@ class BudgetHook(Hook):
         return self.budget.seconds - self.elapsed
 
     def after_load_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
-        """Continue the plan of a training that is resumed."""
+        """Continue the plan of a resumed run."""
         saved = checkpoint.get("budget")
         if not runner._resume or not isinstance(saved, dict):
             return
@@ -117,7 +118,7 @@ class BudgetHook(Hook):
         runner.train_loop.replans = [(int(step), int(total)) for step, total in saved["replans"]]
 
     def before_save_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
-        """Keep what has been measured and planned."""
+        """Store what has been measured and planned."""
         checkpoint["budget"] = {
             **asdict(self.budget),
             "since": list(self.budget.since or ()),
@@ -126,7 +127,7 @@ class BudgetHook(Hook):
         }
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Compare the estimate with the budget; rank 0 decides."""
+        """Compare the estimate with the budget. Rank 0 decides."""
         accumulation = runner.optim_wrapper._accumulative_counts
         step, micro_batches = divmod(runner.iter + 1, accumulation)
         distributed = get_world_size() > 1

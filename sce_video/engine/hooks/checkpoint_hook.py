@@ -113,7 +113,7 @@ def add_mirror(cfg: Config, url: str | None) -> None:
     if url is None:
         return
     if not is_url(url):
-        raise ValueError(f"--mirror takes s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, got {url!r}")
+        raise ValueError(f"--mirror must be s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, got {url!r}")
     hooks = [hook for hook in cfg.get("custom_hooks") or () if hook.get("type") != "MirrorHook"]
     cfg.custom_hooks = [*hooks, {"type": "MirrorHook", "url": url.rstrip("/")}]
 
@@ -134,9 +134,9 @@ def claim_mirror(url: str, new: bool) -> None:
     stored = stored_checkpoints(url)
     if new and stored:
         raise ValueError(
-            f"{url} holds an earlier training (its newest checkpoint: {stored[0].name}): --resume "
-            "continues it, --overwrite removes it after the first new checkpoint, or give another "
-            "--mirror"
+            f"{url} contains an earlier training run (its newest checkpoint: {stored[0].name}). "
+            "--resume continues it, and --overwrite removes it after the first new checkpoint. You "
+            "can also give another --mirror"
         )
     holder = {"host": socket.gethostname(), "pid": os.getpid()}
     write_json(join(url, MARK), {**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
@@ -209,7 +209,9 @@ class MirrorHook(Hook):
 
     def __init__(self, url: str) -> None:
         if not is_url(url):
-            raise ValueError(f"MirrorHook copies to an object store (s3://..., gs://...), {url!r}")
+            raise ValueError(
+                f"MirrorHook copies only to an object store (s3://... or gs://...), got {url!r}"
+            )
         self.url = url.rstrip("/")
         self.failures = 0
         self._copied = 0
@@ -302,6 +304,6 @@ class MirrorHook(Hook):
             self.failures += 1
             if not last:
                 runner.logger.warning(
-                    f"the copy to {self.url} failed ({self.failures} so far): {error}; the "
-                    f"training goes on, its checkpoints are in {runner.work_dir}"
+                    f"the copy to {self.url} failed ({self.failures} so far): {error}. The "
+                    f"training continues, and its checkpoints are in {runner.work_dir}"
                 )

@@ -187,17 +187,17 @@ class LogReductionHook(Hook):
         self._nonfinite = 0 if finite else self._nonfinite + 1
         if self._nonfinite <= self.max_nonfinite:
             return
-        last, files = "there is no earlier checkpoint", ""
+        last, files = "There is no earlier checkpoint", ""
         if found := find_checkpoints(runner.work_dir):
-            last = f"the last checkpoint is {found[0]} (its weights may have grown already)"
+            last = f"The last checkpoint is {found[0]} (its weights may have grown already)"
         path_of = getattr(runner.train_dataloader.dataset, "path", None)
         if path_of is not None and entry.samples is not None:  # only this rank's files are known
             paths = [path_of(int(index)) for index in entry.samples]
             more = f" and {len(paths) - 8} more" if len(paths) > 8 else ""
-            files = f"; files of this batch: {', '.join(paths[:8])}{more}"
+            files = f". Files of this batch: {', '.join(paths[:8])}{more}"
         text = (
             f"the loss was not finite for {self._nonfinite} iterations up to iteration "
-            f"{entry.iteration + 1}: lower the learning rate or train without float16; "
+            f"{entry.iteration + 1}. Lower the learning rate or train without float16. "
             f"{last}{files}"
         )
         numbers = self._nonfinite, self.max_nonfinite

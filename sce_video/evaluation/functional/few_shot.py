@@ -1,7 +1,7 @@
 """Accuracy from a few labelled samples of each class: nearest class mean and linear classifier.
 
-Class means as in prototypical networks (Snell et al. 2017), draws as in low-shot SVMs (Goyal et al.
-2019); nothing is tuned, since so few labels leave none for validation.
+Class means follow prototypical networks (Snell et al. 2017), and draws follow low-shot SVMs (Goyal
+et al. 2019). Nothing is tuned, because so few labels leave none for validation.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ CLASSIFIERS = ("linear", "class_mean")
 def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
     """Draw samples of labels (N,) for each number of shots. Larger draws contain smaller ones.
 
-    For each entry of ``shots`` ascending indices, ``shots * number of classes`` of them; ValueError
-    names a class with fewer samples.
+    The result contains ascending indices for each entry of ``shots``, ``shots * number of classes``
+    of them. ValueError names a class with fewer samples.
     """
     classes, counts = labels.unique(return_counts=True)
     scarce = int(counts.argmin())
@@ -35,7 +35,7 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
             f"cannot draw {max(shots)} shots of each class: class {int(classes[scarce])} has "
             f"{int(counts[scarce])} labelled samples. Give fewer shots"
         )
-    # A prefix of one permutation for every number of shots: draws are nested.
+    # Every number of shots takes a prefix of the same permutation, so draws are nested.
     generator, order = torch.Generator().manual_seed(seed), []
     for label in classes:
         members = torch.nonzero(labels == label).flatten()
@@ -59,16 +59,19 @@ def few_shot_hits(
 ) -> Tensor:
     """Classify queries by a few gallery samples of each class, and return which are correct.
 
-    Features are divided by their norm. ``class_mean`` takes the class whose mean has the largest
-    cosine with the query. ``linear`` is multinomial logistic regression on features standardised
-    by the drawn samples, with the fixed weight decay ``l2``, solved to the end by L-BFGS.
+    Features are divided by their norm. ``class_mean`` predicts the class whose mean has the largest
+    cosine with the query. ``linear`` is multinomial logistic regression on features standardised by
+    the drawn samples, with the fixed weight decay ``l2``, solved to the end by L-BFGS.
 
     Queries are (N, C) with labels (N,), the gallery (M, C) with labels (M,). ``shots`` samples of
-    each class are drawn ``draws`` times, draw i by the seed ``seed + i``; the global random state
-    is neither used nor changed. ``on_fit`` is called after each of the ``draws * len(shots)`` fits.
-    The result is (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
-    Raises ValueError: features or labels that cannot be used, one class only, a class with fewer
-    samples than shots.
+    each class are drawn ``draws`` times, and draw i uses the seed ``seed + i``. The global random
+    state is neither used nor changed. ``on_fit`` is called after each of the ``draws * len(shots)``
+    fits. The result is (N, draws, len(shots), 2) bool, with the last axis in the order of
+    :data:`CLASSIFIERS`.
+
+    Raises:
+        ValueError: If features or labels cannot be used, there is only one class, or a class has
+            fewer samples than shots.
     """
     check_features(queries, "queries")
     check_features(gallery, "gallery")
@@ -79,7 +82,7 @@ def few_shot_hits(
         raise ValueError(
             f"few-shot evaluation needs two classes or more, but all labels are {classes.tolist()}"
         )
-    # In float64: few samples make ill-conditioned fits.
+    # Compute in float64, because fits to few samples are ill-conditioned.
     device = float64_device(device)
     x = F.normalize(queries.to(device).double(), dim=1)
     y = F.normalize(gallery.to(device).double(), dim=1)

@@ -1,6 +1,6 @@
 """Frame mAP of AVA: mean average precision of actions in key frames at IoU 0.5.
 
-The rules are those of the official evaluation (activitynet/ActivityNet, Evaluation/
+The rules follow the official evaluation (activitynet/ActivityNet, Evaluation/
 get_ava_performance.py with Evaluation/ava/{object_detection_evaluation,per_image_evaluation,
 metrics}.py). For each action:
 
@@ -14,10 +14,10 @@ metrics}.py). For each action:
 - Detections without width or height, or at key frames that the ground truth does not list, are
   ignored. A key frame listed without boxes counts: each of its detections is a false positive.
 
-Differences of public programs: SlowFast counts detections at key frames that the ground truth does
-not list as false positives; mmaction2 leaves actions without any detection out of the mean, and key
-frames without a scored action. The programs order equal scores by an unstable sort; here key frames
-are sorted, and of equal scores the later one ranks first.
+Public programs differ. SlowFast counts detections at key frames that the ground truth does not list
+as false positives. mmaction2 excludes actions without any detection from the mean, and key frames
+without a scored action. The programs order equal scores by an unstable sort. Here, key frames are
+sorted, and the later one of two equal scores ranks first.
 """
 
 from __future__ import annotations

@@ -15,12 +15,13 @@ _EPSILON = 1e-7
 def rankme(features: Tensor) -> float:
     """Return the effective rank of (N, C), 1 to about ``min(N, C)`` (Garrido et al. 2023, eq. 1).
 
-    arXiv 2210.02885: the exponential of the entropy of the singular values, each divided by their
-    sum. Unlike :func:`~sce_video.models.losses.effective_rank` the features are not centred.
-    Computed in float64 on their device. Raises ValueError: features that are not finite.
+    It is the exponential of the entropy of the singular values, each divided by their sum (arXiv
+    2210.02885). Unlike in :func:`~sce_video.models.losses.effective_rank`, the features are not
+    centred. The computation uses float64 on their device. ValueError is raised for features that
+    are not finite.
     """
     check_features(features, "features")
-    # R of a QR decomposition has the singular values of the rows so far, and their exactness.
+    # R of a QR decomposition has the same singular values as the rows so far, at full precision.
     triangle = features.new_empty((0, features.shape[1]), dtype=torch.float64)
     for block in float64_blocks(features):
         triangle = torch.linalg.qr(torch.cat([triangle, block]), mode="r").R
@@ -30,11 +31,11 @@ def rankme(features: Tensor) -> float:
 def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     """Compute the rank of the LDA matrix of clips (M, C) of ``videos`` (M,) (Thilak et al. 2024).
 
-    arXiv 2312.04000, section 4: the effective rank of ``W^-1/2 B W^-1/2``. B is the covariance of
-    the video means, and W the covariance of the clips about these means, plus ``delta`` on its
-    diagonal. Only directions in which videos differ more than the clips of one count. Computed in
-    float64 on their device. Raises ValueError: features that are not finite, or a video with one
-    clip.
+    It is the effective rank of ``W^-1/2 B W^-1/2`` (arXiv 2312.04000, section 4). B is the
+    covariance of the video means, and W the covariance of the clips about these means, plus
+    ``delta`` on its diagonal. Only directions count in which videos differ more than the clips of
+    one video. The computation uses float64 on their device. ValueError is raised for features that
+    are not finite, or a video with one clip.
     """
     check_features(clips, "clips")
     _, inverse, counts = torch.unique(videos, return_inverse=True, return_counts=True)
@@ -56,7 +57,8 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     spread /= len(clips)
     spread.diagonal().add_(delta)
     levels, axes = torch.linalg.eigh(spread)
-    # Rounding of features in the thousands is larger than delta, which no level is below.
+    # The rounding error of features in the thousands is larger than delta, which is the smallest
+    # level.
     axes /= levels.clamp(min=delta).sqrt()
     middle, matrix = means.mean(dim=0), torch.zeros_like(spread)
     for block in float64_blocks(means):
@@ -68,8 +70,8 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
 def clip_hits(clips: Tensor, videos: Tensor) -> Tensor:
     """Return whether the nearest other clip belongs to the same video, (M,) bool.
 
-    By cosine similarity of the centred features (M, C); ``videos`` (M,) are integers from 0.
-    Raises ValueError: a video with one clip.
+    Centred features (M, C) are compared by cosine similarity. ``videos`` (M,) are integers from 0.
+    ValueError is raised for a video with one clip.
     """
     alone = torch.bincount(videos)[videos] < 2
     if bool(alone.any()):

@@ -33,9 +33,9 @@ _NEVER = -1e4
 class FittedProbe(NamedTuple):
     """A fitted probe: (features - mean) / scale @ weight + bias, in float64.
 
-    Of K training classes, ``classes`` (K,) are the labels of the columns, ascending, ``l2`` is the
-    selected weight decay, and ``validation`` has the accuracy (0 to 1) on the validation split of
-    the training features for every weight decay tried; empty if there was no selection.
+    ``classes`` (K,) are the labels of the K training classes in ascending order, and ``l2`` is the
+    selected weight decay. ``validation`` contains the accuracy (0 to 1) on the validation split for
+    every weight decay tried. It is empty if there was no selection.
     """
 
     mean: Tensor
@@ -88,7 +88,7 @@ class Samples:
         features: (N, C) on the device of the fit.
         labels: (N,) integers from 0.
         standard: Mean and scale (C,) of :func:`standardiser`; None keeps the features as they are.
-        rows: (n,) rows that are samples; None takes all.
+        rows: (n,) rows that are samples; None uses all.
         dtype: Precision of the blocks.
     """
 
@@ -158,11 +158,11 @@ def fit_path(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Minimise ``mean cross-entropy + l2/2 * |weight|^2`` for each weight decay in turn.
 
-    L-BFGS with line search, in coordinates in which the curvature is nearly the same everywhere.
-    All weight decays share one decomposition of the features' covariance, and each fit starts from
-    the solution before it. The objective ends within 1e-7 of its minimum. A device that is slow in
-    float64 fits in float32 first. The fit in float64 then starts from this solution, ends
-    immediately if it is exact enough, and continues otherwise.
+    L-BFGS with line search works in coordinates in which the curvature is nearly the same
+    everywhere. All weight decays share one decomposition of the features' covariance, and each fit
+    starts from the solution before it. The objective ends within 1e-7 of its minimum. A device that
+    is slow in float64 fits in float32 first. The fit in float64 then starts from this solution,
+    ends immediately if it is exact enough, and continues otherwise.
 
     Args:
         samples: N samples of C features, in float64.
@@ -211,7 +211,7 @@ def _covariance(samples: Samples) -> Tensor:
 
 
 def _spread(samples: Samples, weight: Tensor, bias: Tensor) -> float:
-    """Return about the ratio of the curvature of the cross-entropy to the covariance.
+    """Estimate the ratio of the curvature of the cross-entropy to the covariance.
 
     With p (K,) the probabilities of a sample, it is the mean of diag(p) - p p^T over K - 1
     directions. ``weight`` is (K, C), ``bias`` (K,).
@@ -227,7 +227,7 @@ class _Scaled:
     """The objective of a fit as a function of ``u`` and ``v``: weight^T is ``u @ scales``.
 
     Classes come first, weight^T (K, C) and logits (K, N), because these matrix products are twice
-    as fast as those of (N, K).
+    as fast as with (N, K).
     """
 
     def __init__(self, samples: Samples, l2: float, scales: Tensor, of_bias: float) -> None:
@@ -258,7 +258,8 @@ class _Scaled:
             logits = torch.addmm(bias, weight, x.T)
             logits -= logits.logsumexp(dim=0)
             loss -= logits.gather(0, y[None]).sum()
-            # Probabilities minus the one-hot labels; in place, as these are the largest arrays.
+            # Probabilities minus the one-hot labels, computed in place because these are the
+            # largest arrays.
             errors = logits.exp_().scatter_add_(0, y[None], -torch.ones_like(logits[:1]))
             gradient.addmm_(errors, x)
             of_bias += errors.sum(dim=1)
@@ -269,18 +270,19 @@ class _Scaled:
 
 
 def held_out(labels: Tensor, groups: Tensor | None, fraction: float, seed: int) -> Tensor:
-    """Mask (N,) of the samples for validation, a function of the arguments alone.
+    """Return the mask (N,) of the validation samples, which depends only on the arguments.
 
-    Of every class ``round(fraction * size)`` samples, at least one if the class has two or more,
-    and at least one is kept for training; none if every class has one sample. With groups (N,) as
-    many of these as a whole, at least one, and none with the last training samples of a class.
+    ``round(fraction * size)`` samples of every class are chosen, at least one if the class has two
+    or more. At least one is kept for training, so none is chosen if every class has one sample.
+    With groups (N,), the same share of whole groups is chosen, at least one, and no group with the
+    last training samples of a class.
     """
     generator = torch.Generator().manual_seed(seed)
     held, classes = torch.zeros(len(labels), dtype=torch.bool), labels.unique()
     if groups is None:
         for c in classes:
             members = torch.nonzero(labels == c).flatten()
-            # At least one held out, and at least one kept, whatever the fraction.
+            # Hold out at least one and keep at least one, whatever the fraction is.
             count = min(max(round(fraction * len(members)), 1), len(members) - 1)
             held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
         return held
@@ -308,7 +310,7 @@ def fit_linear_probe(
     device: torch.device | str = "cpu",
     on_fit: Callable[[], None] = lambda: None,
 ) -> FittedProbe:
-    """Fit the probe on training features alone; see :func:`fit_path` for the objective.
+    """Fit the probe only on training features. See :func:`fit_path` for the objective.
 
     Every dimension is standardised by its mean and standard deviation over ``features``. The weight
     decay of ``l2_grid`` with the highest accuracy on a validation split of ``features`` is selected
@@ -325,7 +327,7 @@ def fit_linear_probe(
         max_iter: Largest number of iterations of a fit.
         device: Device of the fit. The features are copied to it as they are, and standardised in
             float64 in blocks, unless there are few. mps has no float64, so the CPU is used.
-        on_fit: Called after each of the :func:`num_fits`.
+        on_fit: Called after each of the :func:`num_fits` fits.
 
     Raises:
         ValueError: If features, labels or a grid cannot be used, or there are fewer than two
@@ -333,7 +335,7 @@ def fit_linear_probe(
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")
-    # From strong to weak: each fit starts from the solution of the one before.
+    # Go from strong to weak decay, because each fit starts from the previous solution.
     grid = sorted(set(l2_grid), reverse=True)
     if not grid or grid[-1] <= 0:
         raise ValueError(f"all weight decays in l2_grid must be positive, got {tuple(l2_grid)}")
@@ -355,7 +357,8 @@ def fit_linear_probe(
         fits = fit_path(samples.select(~held), len(classes), grid, max_iter=max_iter)
         for l2, solution in zip(grid, fits, strict=True):
             validation[l2], cross_entropy = _validate(validating, *solution)
-            # The smallest tuple: accuracy, then cross-entropy, then the stronger decay.
+            # The smallest tuple decides: accuracy first, then cross-entropy, then the stronger
+            # decay.
             found[-validation[l2], cross_entropy, -l2] = solution
             on_fit()
         best, start = -min(found)[2], found[min(found)]

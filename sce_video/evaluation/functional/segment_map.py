@@ -1,15 +1,15 @@
 """Segment mAP: average precision of predicted segments of videos at temporal IoU thresholds.
 
-The rules are those of ActivityNet (activitynet/ActivityNet, Evaluation/eval_detection.py). For each
-class and threshold:
+The rules follow ActivityNet (activitynet/ActivityNet, Evaluation/eval_detection.py). For each class
+and threshold:
 
-- Predictions of all videos, the most confident first, each take the labelled segment **of their
-  video** with the largest temporal IoU that no earlier one has taken, if that IoU reaches the
-  threshold: a true positive; otherwise the prediction is a false positive.
+- Predictions are matched from the most to the least confident, each with the labelled segment **of
+  its video** that has the largest temporal IoU and is not matched yet. A prediction is a true
+  positive if this IoU reaches the threshold, and a false positive otherwise.
 - The average precision is the area under the precision made monotone from the right.
-- A class without a labelled segment has none, and is left out of the mean.
+- A class without a labelled segment has no average precision, and is left out of the mean.
 
-Of equal scores the earlier prediction comes first; the official program reverses an unstable sort.
+Of equal scores, the earlier prediction comes first. The official program reverses an unstable sort.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ def segment_precision(hits: np.ndarray, count: int) -> float:
 def evaluate_segments(
     truth: Sequence[Segment], predicted: Sequence[Segment], tious: Sequence[float] = TIOUS
 ) -> SegmentResult:
-    """Average precision and F1 of predicted segments.
+    """Compute average precision and F1 of predicted segments.
 
     Args:
         truth: Labelled segments; videos without one count if their paths are predicted.
-        predicted: With scores, of the same paths.
+        predicted: Predicted segments with scores, for the same paths.
         tious: Thresholds of the temporal IoU, above 0 and at most 1.
 
     Raises:

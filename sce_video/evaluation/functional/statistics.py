@@ -177,7 +177,7 @@ def bootstrap_intervals(
     outcomes = np.asarray(outcomes, dtype=np.float64)
     if not np.isfinite(outcomes).all():
         row = int(np.nonzero(~np.isfinite(outcomes).all(axis=1))[0][0])
-        raise ValueError(f"outcomes must be finite, those of row {row} are {outcomes[row]}")
+        raise ValueError(f"outcomes must be finite, but row {row} has {outcomes[row]}")
     members = np.arange(len(outcomes))
     if units is not None:
         members = np.unique(units, return_inverse=True)[1].reshape(-1)

@@ -111,7 +111,7 @@ class RowMetric(BaseMetric):
             label = next((sample[key] for key in _LABEL_KEYS if key in sample), -1)
             if value is None:
                 raise ValueError(
-                    f"a data sample has none of {', '.join(_VALUE_KEYS)}, only {sorted(sample)}"
+                    f"a data sample must have one of {', '.join(_VALUE_KEYS)}, got {sorted(sample)}"
                 )
             value, label = (
                 torch.as_tensor(v["item"] if isinstance(v, dict) else v) for v in (value, label)
@@ -159,7 +159,9 @@ def compute_metrics(
             new = {f"{prefix}{name}": float(value) for name, value in found.items()}
             metric.results.clear()
         if twice := sorted(set(new) & set(numbers)):
-            raise ValueError(f"two metrics of the evaluator give {', '.join(twice)}")
+            raise ValueError(
+                f"two metrics of the evaluator return the same values: {', '.join(twice)}"
+            )
         numbers.update(new)
     return numbers
 
@@ -202,14 +204,14 @@ class Outcomes:
 
 
 def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
-    """Collect the outcomes that the metrics kept in ``compute(rows)``; None if none has any."""
+    """Collect the outcomes that metrics kept in ``compute(rows)``; None if there are none."""
     kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
     columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
     for name, values in columns.items():
         shape = tuple(values.shape)
         if shape != (len(rows),):
             raise ValueError(
-                f"the outcomes of {name} have the shape {shape}, there are {len(rows)} samples"
+                f"the outcomes of {name} have the shape {shape}, but there are {len(rows)} samples"
             )
     if not columns:
         return None

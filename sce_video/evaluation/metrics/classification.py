@@ -131,5 +131,5 @@ class AVAMeanAP(RowMetric):
         }
         self.text = result.table()
         self.intervals = {"mAP": result.interval and list(result.interval)}
-        # Without ground truth for any scored action, mAP is NaN, which JSON cannot store.
+        # If no scored action has ground truth, mAP is NaN, which JSON cannot store.
         return {"mAP": 0.0 if math.isnan(result.mAP) else result.mAP}

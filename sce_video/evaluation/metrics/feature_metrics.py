@@ -193,7 +193,6 @@ class LinearProbe(RowMetric):
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """Compute the accuracies of a linear probe for each gallery."""
-
         with fit_progress("linear probe:", num_fits(self.l2_grid), rows, gallery) as on_fit:
 
             def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
@@ -243,7 +242,6 @@ class FewShot(RowMetric):
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """Compute the mean accuracy over draws for each number of shots."""
-
         fits = self.draws * len(self.shots)
         with fit_progress("few-shot classifiers:", fits, rows, gallery) as on_fit:
 

@@ -80,9 +80,9 @@ def class_pairs(
     found = [(label[a], label[b]) for a, b in pairs if a in label and b in label]
     if not found:
         raise ValueError(
-            f"the labels lack the pairs of opposite classes: of {len(pairs)} pairs, such as "
+            f"the labels contain no pair of opposite classes: of {len(pairs)} pairs, such as "
             f"{tuple(pairs[0]) if pairs else ()}, none has both classes among the {len(label)} of "
-            f"the data set, such as {', '.join(map(repr, list(classes)[:3]))}"
+            f"the dataset, such as {', '.join(map(repr, list(classes)[:3]))}"
         )
     return found
 
@@ -119,7 +119,9 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
         of_label = [match[factor] for match in matches]
         values = sorted(set(of_label))
         if len(values) < 2:
-            raise ValueError(f"all classes have the same {factor} {values}: it cannot be predicted")
+            raise ValueError(
+                f"all classes have the same {factor} {values}, so it cannot be predicted"
+            )
         factors[factor] = torch.tensor([values.index(value) for value in of_label])
     return factors
 
@@ -298,7 +300,7 @@ class SenseOfTime(RowMetric):
         with fit_progress(name, fits, rows, gallery) as on_fit:
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-                fitted: dict[int, FittedProbe] = {}  # by id of y: each is fitted once
+                fitted: dict[int, FittedProbe] = {}  # by id of y, so that each is fitted once
                 options: dict[str, Any] = {"groups": training.groups, "on_fit": on_fit}
                 options["device"] = self.device
                 scores = []
@@ -327,7 +329,7 @@ class SenseOfTime(RowMetric):
 def _relabelled(rows: Rows, of_label: Tensor) -> Rows:
     if int(rows.labels.max()) >= len(of_label):
         raise ValueError(
-            f"{rows.name} have label {int(rows.labels.max())}, the data set names "
+            f"{rows.name} have label {int(rows.labels.max())}, but the dataset names "
             f"{len(of_label)} classes"
         )
     return replace(rows, labels=of_label[rows.labels])

@@ -1,4 +1,4 @@
-"""A dataset folder of FiftyOne (``FiftyOneDataset``), which needs no FiftyOne to be written."""
+"""A dataset folder of FiftyOne (``FiftyOneDataset``), which is written without FiftyOne."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sce_video.interop.export.exported_videos import new_folder, write_lines
 
-#: File of the frame labels of all videos. There are none.
+#: File with the frame labels of all videos. It is empty.
 _FRAMES = "frames/none.json"
 
 #: Path of a file, and the fields of its sample, as JSON values.

@@ -132,7 +132,8 @@ def largest_difference(
         for found, value in zip(run(clips), wanted, strict=True):
             if found.shape != value.shape:
                 raise ValueError(
-                    f"{name}: an output is {found.shape}, that of PyTorch {value.shape}"
+                    f"{name}: an output has shape {found.shape}, but PyTorch's output has "
+                    f"{value.shape}"
                 )
             difference = float(np.abs(found - value).max())
             if not difference <= _TOLERANCE * max(1.0, float(np.abs(value).max())):
@@ -256,7 +257,7 @@ def _import_onnx() -> Any:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingPackageError(
-            f"--to onnx needs {error.name}: pip install sce-video[onnx]"
+            f"--to onnx needs {error.name}. Run pip install sce-video[onnx]"
         ) from None
     return onnxruntime
 

@@ -127,7 +127,7 @@ def export_segments(
     root = os.path.dirname(source) if data_root is None else data_root
     found = list(numbered_segments(source))
     if not found:
-        raise ValueError(f"{source} has a header and no segment")
+        raise ValueError(f"{source} contains a header but no segments")
     files: dict[str, list[Segment]] = {}
     rows = []
     for line, segment in found:

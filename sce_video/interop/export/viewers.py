@@ -48,8 +48,8 @@ def write_fiftyone(path: Path, bundle: Bundle) -> None:
     images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in videos.files)
     if images not in (0, len(videos)):
         raise ValueError(
-            f"{images} of the {len(videos)} files are images: FiftyOne takes a data set of images "
-            "or one of videos"
+            f"{images} of the {len(videos)} files are images: a FiftyOne dataset contains either "
+            "images or videos"
         )
     info = {
         "source": videos.source,

@@ -104,7 +104,7 @@ def export_file(src: Path, dst: Path, layout: str) -> Conversion:
 
 def _loaded(src: Path, dst: Path, load: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     if dst.exists() and src.exists() and dst.samefile(src):
-        raise ValueError(f"{dst} is the source itself: give another file to write")
+        raise ValueError(f"{dst} is the source itself. Give another file to write")
     return load(src)
 
 

@@ -78,12 +78,12 @@ def _find_network(weights: dict[str, Tensor], prefix: str | None) -> tuple[str, 
     if not found:
         where = "with or without a prefix" if prefix is None else f"after the prefix {prefix!r}"
         raise ValueError(
-            f"no first convolution of torchvision's r2plus1d_18, s3d or resnet, {where}: "
-            f"the file has {', '.join(list(weights)[:5])}"
+            "the file contains no first convolution of torchvision's r2plus1d_18, s3d or resnet "
+            f"({where}). It contains {', '.join(list(weights)[:5])}"
         )
     if len(found) > 1:
         raise ValueError(
-            f"the file has several networks, give the prefix of one: {[p for p, _ in found]}"
+            f"the file contains several networks. Give one of the prefixes {[p for p, _ in found]}"
         )
     return found[0]
 
@@ -98,8 +98,8 @@ def _architecture(kind: str, weights: dict[str, Tensor]) -> dict[str, Any]:
     bottleneck = any(".conv3." in name for name in weights)
     if (len(blocks), bottleneck) not in _DEPTHS:
         raise ValueError(
-            f"a network of {len(blocks)} blocks in its third stage has none of the depths "
-            f"{sorted(_DEPTHS.values())}"
+            f"a network with {len(blocks)} blocks in its third stage does not have one of the "
+            f"depths {sorted(_DEPTHS.values())}"
         )
     config = {"type": kind, "depth": _DEPTHS[len(blocks), bottleneck], **widths}
     if kind == "ResNet2d" and weights[first].shape[2:] == (3, 3):
@@ -150,9 +150,9 @@ def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conve
     inner = {name.removeprefix(prefix): value for name, value in weights.items()}
     if "trunk.conv1.weight" not in inner:
         raise ValueError(
-            f"no weight is called {prefix}trunk.conv1.weight: no image model of eztorch; the file "
-            f"has {', '.join(list(weights)[:5])}. A trunk that was extracted from one has "
-            "torchvision's names; 3-D trunks: tools/convert/from_pytorchvideo.py"
+            f"no weight is called {prefix}trunk.conv1.weight, so this is not an image model of "
+            f"eztorch. The file has {', '.join(list(weights)[:5])}. An extracted trunk has "
+            "torchvision's names. For 3-D trunks, use tools/convert/from_pytorchvideo.py"
         )
     state: dict[str, Tensor] = {}
     backbone: dict[str, Any] = {}
@@ -199,7 +199,9 @@ def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
     backbone = conversion.state_dict
     kind = {key: conversion.backbone.get(key) for key in ("type", "stem", "depth")}
     if kind["type"] != "ResNet2d":
-        raise ValueError(f"only weights of ResNet2d are converted, these are of {kind['type']}")
+        raise ValueError(
+            f"only weights of ResNet2d can be converted, but these belong to {kind['type']}"
+        )
     if layout == "eztorch":
         renamed = {f"trunk.{name}": value for name, value in backbone.items()}
         for part, own in list(_PARTS.items())[1:]:

@@ -81,7 +81,7 @@ def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dic
     }
     if any(faults.values()):
         raise ValueError(
-            f"not the network of {backbone['type']}: "
+            f"the weights do not fit {backbone['type']}: "
             + "; ".join(f"{what}: {', '.join(names)}" for what, names in faults.items() if names)
         )
     return {name: weights[name] for name in wanted}
@@ -196,7 +196,7 @@ def from_video_layout(
     inner = {n.removeprefix(prefix): weights[n] for n in weights.keys() - set(dropped)}
     stem = inner.get(f"{names.stem[0]}.weight")
     if stem is None or stem.ndim not in (4, 5):
-        raise ValueError(f"no first convolution is called {prefix}{names.stem[0]}.weight")
+        raise ValueError(f"the file contains no first convolution {prefix}{names.stem[0]}.weight")
 
     backbone = _nearest(stem, inner, names)
     own_names = _names_of(backbone["type"], backbone["depth"])
@@ -208,7 +208,8 @@ def from_video_layout(
     if unknown or missing:
         faults = {"without a counterpart": unknown, "missing": [prefix + n for n in missing]}
         raise ValueError(
-            f"not a {backbone['type']} of depth {backbone['depth']} in the layout of {layout}: "
+            f"the weights do not fit a {backbone['type']} of depth {backbone['depth']} in the "
+            f"layout of {layout}: "
             + "; ".join(f"{what}: {', '.join(found)}" for what, found in faults.items() if found)
         )
     state = {own: inner[name].detach().clone() for name, own in table.items() if name in inner}
@@ -261,8 +262,8 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
     found = [match[1] for match in map(whole.fullmatch, weights) if match]
     if not found:
         raise ValueError(
-            f"no weight is called {stem}, with or without a prefix: this is not the layout of "
-            f"{layout}; the file has {', '.join(list(weights)[:5])}"
+            f"no weight is called {stem}, with or without a prefix, so this is not the layout of "
+            f"{layout}. The file has {', '.join(list(weights)[:5])}"
         )
     # If the file contains the authors' online encoder and its target, use the online encoder.
     found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
@@ -284,7 +285,7 @@ def _without_zero_taps(name: str, weight: Tensor, backbone: dict[str, Any]) -> T
         return weight
     if weight.ndim != 5 or weight.shape[2] != 3 or weight[:, :, ::2].any():
         raise ValueError(
-            f"{name} looks at three frames in mmaction2's network; ResNet3dSlowPath of depth "
+            f"{name} covers three frames in mmaction2's network. ResNet3dSlowPath of depth "
             f"{backbone['depth']} has one there, and cannot compute the same"
         )
     return weight[:, :, 1:2].clone()

@@ -145,7 +145,7 @@ class Distill(SelfSupervisedModel):
         Raises:
             ValueError: If the features do not suit the objective.
         """
-        # A tuple hides the teacher from nn.Module: it is not trained, saved or initialised.
+        # A tuple hides the teacher from nn.Module, so that it is not trained, saved or initialised.
         self._teacher: Any = () if network is None else (network.eval().requires_grad_(False),)
         self._features = features
         self._clip = clip

@@ -254,7 +254,7 @@ class EfficientNetLite(StagedBackbone):
         return last_and_fine(self.stage_maps(images), view)
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T, H/32, W/32), whose mean is the representation."""
+        """Map clips (N, 3, T, H, W) to features (N, C, T, H/32, W/32)."""
         features, fine = self.frame_maps(view)
         return pool_frames(features, self.frame_pool, view, fine)
 

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import check_view
 from sce_video.options.connect import FRAME_POOLS
 
-#: Parts of the clip that ``concat`` keeps in order: with clips of 4 frames, the frames.
+#: Number of parts of a clip that ``concat`` keeps in order. With clips of 4 frames, these are the
+#: frames.
 _PARTS_IN_ORDER = 4
 #: Parts that may follow the mean in the name of a pool, in any order.
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
@@ -110,9 +111,9 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor, fine: Tensor) -
 
     With f_t, the features of frame t averaged over space, a ``+`` appends how they change:
 
-    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which tells how much each feature changes. A
-      frame that repeats the frame before it is left out of this mean: it shows no later moment,
-      but is there because the footage repeats frames or has fewer of them than the clip;
+    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which shows how much each feature changes. A
+      frame that repeats the frame before it is left out of this mean, because it shows no later
+      moment. Such frames occur if the footage repeats frames or has fewer frames than the clip;
     - ``std``: the standard deviation of f_t over the frames;
     - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
       which shows in which direction each feature changes.
@@ -277,7 +278,7 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
 
 
 def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
-    """Compute what the representations (N, C) of a view in all pools are computed from.
+    """Compute features of a view from which its representations in all pools follow.
 
     Args:
         backbone: Image network with the option ``frame_pool``.
@@ -289,5 +290,5 @@ def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
 
 
 def features_of_frame(backbone: Any) -> int:
-    """Return the size of a network's feature of a frame, of which its representation is pooled."""
+    """Return the size of the features that a network pools, which belong to a single frame."""
     return frame_channels(getattr(backbone, "frame_pool", "mean"), backbone.out_channels)

@@ -20,17 +20,19 @@ from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
-#: Entries of a model's ``config.json`` that shape no layer (text, tables). They are dropped.
+#: Entries of a model's ``config.json`` that do not affect any layer (text, tables). They are
+#: dropped.
 _READ_OVER = frozenset(
     "architectures dtype finetuning_task global_pool id2label label2id label_names model_type "
     "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type "
     "pruned_heads stage_names task_specific_params tokenizer_class torch_dtype "
     "transformers_version".split()
 )
-#: Words in the names of switches and numbers that ask for more than a network. Text and tables that
-#: are not listed above are refused under any name.
+#: Words in the names of switches and numbers that request more than a network. Text and tables that
+#: are not listed above are always refused.
 _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
-#: Other values are names of kernels, which transformers fetches from the hub and imports.
+#: Permitted values. Other values are names of kernels that transformers fetches from the hub and
+#: imports.
 _IMPLEMENTATIONS = ("eager", "sdpa")
 #: Classes of transformers that a file may choose for a part of the network, by ``model_type``.
 _CHOSEN = {"modernbert": "ModernBertConfig"}
@@ -138,7 +140,7 @@ class Family:
                 delattr(network, name)
         _register_tables(network)
         for name, parameter in network.named_parameters():
-            if name.endswith("mask_token"):  # only a masked training uses it
+            if name.endswith("mask_token"):  # only masked training uses it
                 parameter.requires_grad_(False)
         return network, pooler
 
@@ -271,7 +273,7 @@ FAMILIES: dict[str, Family] = {
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
     ),
-    # Published SigLIP 2 is of this type, too, except for those of variable resolution.
+    # Published SigLIP 2 is of this type, too, except for the models of variable resolution.
     "siglip": _SIGLIP,
     "siglip2": replace(
         _SIGLIP,
@@ -532,7 +534,7 @@ class HFEncoder(FreezableBackbone):
             getattr(self.network, name, getattr(self.network, old))({"use_reentrant": False})
         if self.pool_name == "projection" and not getattr(vision, "vision_use_head", True):
             raise ValueError(
-                "the model has no head and so no embedding that is shared with texts. Use "
+                "the model has no head and so no embedding that is shared with text. Use "
                 "pool='mean'"
             )
         projected = family.projected if self.pool_name == "projection" else None
@@ -623,7 +625,7 @@ class HFEncoder(FreezableBackbone):
             return {self.family.pixels: clip.contiguous()}
         rows, columns = (side // self._patch for side in clip.shape[2:])
         patches = clip.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))
-        # A row is a patch: its rows, columns and channels, the last index fastest.
+        # A row is a patch, in the order row, column, channel, with the last index changing fastest.
         patches = patches.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
         shapes = torch.tensor([[rows, columns]]).expand(len(clip), 2)
         mask = torch.ones(patches.shape[:2], dtype=torch.int32, device=clip.device)

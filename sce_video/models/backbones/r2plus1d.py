@@ -42,8 +42,9 @@ class R2Plus1dBlock(nn.Module):
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
-        # As many channels between the two convolutions as give them the weights of one 3x3x3 (arXiv
-        # 1711.11248, section 3.5), those of the first for both: torchvision's files have them.
+        # Number of channels between the two convolutions that gives them as many weights as one
+        # 3x3x3 convolution (arXiv 1711.11248, section 3.5). As in torchvision's files, both pairs
+        # of a block use the number of the first.
         mid = in_channels * channels * 27 // (9 * in_channels + 3 * channels)
         self.conv1 = nn.Sequential(
             _factorised(in_channels, mid, channels, 3, (stride, stride)),

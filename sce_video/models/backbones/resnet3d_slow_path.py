@@ -10,7 +10,7 @@ from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_a
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Channels, Features, Layers, Stored
 
-#: Action localisation uses its own stride and dilation with the weights of any training.
+#: Action localisation uses its own stride and dilation with the weights of any training run.
 _OfTask = Annotated[int, Stored(8, in_new_tasks=False)]
 
 

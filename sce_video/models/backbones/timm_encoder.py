@@ -29,7 +29,7 @@ _NAME = re.compile(r"\w{1,80}")
 _WORD_ARGUMENTS = ("act_layer", "global_pool", "norm_layer", "pos_embed")
 #: Parts of the names of arguments that ask for weights, files or another kind of network.
 _ASKS_FOR_MORE = ("cache", "checkpoint", "export", "features_only", "jit", "pretrained", "script")
-#: Largest number, and longest list, in arguments: timm makes lists of such lengths.
+#: Largest number and longest list in arguments, because timm makes lists of such lengths.
 _LARGEST_NUMBER = 2**16
 _LONGEST_LIST = 100
 
@@ -73,7 +73,7 @@ def check_model_args(model_args: Any) -> dict[str, Any]:
         if refused or not fine or not str(name).isidentifier():
             raise ValueError(
                 f"model_args.{name} = {value!r:.80} is refused. Only numbers, switches and lists "
-                f"of these are accepted, and words for {', '.join(_WORD_ARGUMENTS)}"
+                f"of numbers or switches are accepted, and words for {', '.join(_WORD_ARGUMENTS)}"
             )
     return dict(model_args)
 
@@ -105,8 +105,9 @@ def build_network(architecture: str, model_args: dict[str, Any], num_classes: in
 class TimmEncoder(FreezableBackbone):
     """A network of timm without its classifier, applied to every frame of a clip.
 
-    The features of a frame are those of ``timm.create_model(architecture, num_classes=0)``, pooled
-    by the network's own head. They are (N, C, T, 1, 1). A clip of T frames is computed as T images.
+    The features of a frame equal the output of ``timm.create_model(architecture, num_classes=0)``,
+    pooled by the network's own head. They are (N, C, T, 1, 1). A clip of T frames is computed as T
+    images.
 
     Args:
         architecture: Name of an architecture of the installed timm, such as "resnet50d".
@@ -188,7 +189,7 @@ class TimmEncoder(FreezableBackbone):
         return [_whole_parts(self.network, set(groups[number])) for number in sorted(groups)]
 
     def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, 3, T, H, W) to features (N, C, T, 1, 1) of the frames, and the view itself.
+        """Map clips (N, 3, T, H, W) to features (N, C, T, 1, 1) of their frames, and to themselves.
 
         timm's heads pool maps in many ways, so ``energy`` is computed from the pixels.
 
@@ -198,7 +199,7 @@ class TimmEncoder(FreezableBackbone):
         images = fold_frames(view)
         if refused := self.refused(view.shape[2], *view.shape[3:]):
             size = f"{view.shape[3]}x{view.shape[4]}"
-            raise ValueError(f"{self.architecture} takes {refused.takes}, got {size}")
+            raise ValueError(f"{self.architecture} accepts {refused.takes}, got {size}")
         try:
             features = self.network(images)
         except AssertionError as error:
@@ -211,17 +212,17 @@ class TimmEncoder(FreezableBackbone):
         return unfold_frames(features[..., None, None], view), view
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T, 1, 1), whose mean is the representation."""
+        """Map clips (N, 3, T, H, W) to features (N, C, T, 1, 1) to be averaged."""
         features, fine = self.frame_maps(view)
         return pool_frames(features, self.frame_pool, view, fine)
 
     @property
     def takes_one_size(self) -> bool:
-        """Whether the network accepts frames of one size only."""
+        """Whether the network accepts only frames of one size."""
         return self._size is not None
 
     def refused(self, frames: int, height: int, width: int) -> Refusal | None:
-        """Return what of a clip does not fit, or None if all of it fits."""
+        """Return which property of a clip does not fit, or None if all fit."""
         if self._size is None or (height, width) == self._size:
             return None
         rows, columns = self._size

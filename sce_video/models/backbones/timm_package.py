@@ -34,7 +34,7 @@ class FrozenBatchNorm2d(nn.Module):
     """Stand-in for torchvision's class, which timm uses only if a caller asks for it by name."""
 
     def __init__(self, *sizes: Any) -> None:
-        raise NotImplementedError("FrozenBatchNorm2d is torchvision's. Install torchvision")
+        raise NotImplementedError("FrozenBatchNorm2d belongs to torchvision. Install torchvision")
 
 
 @lru_cache
@@ -101,7 +101,7 @@ def _stand_ins(constants: Path) -> Iterator[None]:
         "torchvision.ops.misc": ops,
         _DATA: data,
     }
-    _remove("torchvision", _DATA)  # what a failed import has left
+    _remove("torchvision", _DATA)  # left by a failed import
     sys.modules.update(stand_ins)
     try:
         yield

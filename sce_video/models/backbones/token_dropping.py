@@ -12,7 +12,8 @@ from torch import Tensor
 from sce_video.utils.tensors import to_device
 
 TOKEN_PATTERNS = ("random", "tube")
-# First word of the entropy. It differs from augmentation.py, so tokens and colours are unrelated.
+# First word of the entropy. It differs from the one in augmentation.py, so tokens and colours are
+# drawn independently.
 _STREAM = 0x544F4B45
 
 

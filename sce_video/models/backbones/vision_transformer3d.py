@@ -252,7 +252,7 @@ class VisionTransformer3d(FreezableBackbone):
             x = (x + positions.to(x.dtype)).flatten(2).transpose(1, 2)
         else:
             x = self.patch_embed.of_kept(view, grid, kept)
-            # The gradient of an embedding is summed in a fixed order, that of an index is not.
+            # The gradient of an embedding is summed in a fixed order, but not that of indexing.
             x = x + F.embedding(kept, positions[0].flatten(1).T).to(x.dtype)
         x = self.norm(self.run([*self.blocks], x)).transpose(1, 2)
         return x if kept is not None else x.unflatten(2, grid)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sce_video.models.losses.siamese import full_precision
 
-#: Channels that vary less than this fraction of the mean deviation count as varying that much.
+#: The smallest deviation of a channel, as a fraction of the mean deviation.
 _LEAST_DEVIATION = 0.05
 
 

@@ -56,7 +56,7 @@ class KeyQueue(nn.Module):
         self.keys_per_step = len(staged)
         if self._filled is not None:
             self._filled += len(staged)
-        # If a step makes more keys than the queue holds, the oldest of them never enter.
+        # If a step produces more keys than the queue can hold, the oldest of them never enter it.
         keys = staged[-size:]
         # Compute indices on the device, because reading the pointer would synchronise with it.
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size

@@ -23,7 +23,7 @@ class SyncBatchNorm(_BatchNorm):
     rank and combines them (Chan et al. 1983). In contrast to sums of squares, this loses no digits
     if the mean is large. The backward pass adds up two sums. Statistics are float32, and float64
     for float64 inputs. Without a process group and in eval mode, the layer is a batch norm. Names
-    in the state dict are those of :class:`torch.nn.BatchNorm3d`.
+    in the state dict are the same as in :class:`torch.nn.BatchNorm3d`.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:

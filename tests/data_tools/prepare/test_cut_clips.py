@@ -111,11 +111,11 @@ def test_finegym_from_whole_videos_to_lists(tmp_path, capsys):
 def test_bad_files_of_finegym(tmp_path):
     root = make_finegym(tmp_path / "gym")
     (root / "annotations/finegym_annotation_info_v1.0.json").write_text('{"0LtLS9wROrk": {}}')
-    with pytest.raises(ValueError, match=f"no times of {EVENT}_A_0000_0001"):
+    with pytest.raises(ValueError, match=f"no times for {EVENT}_A_0000_0001"):
         list(finegym_clips(root))
     path = root / "annotations/gym99_val_element.txt"
     for line, message in {
-        f"{EVENT}_A_0002_0003 99": "line 1: label 99 has no name, there are 99",
+        f"{EVENT}_A_0002_0003 99": "line 1: label 99 has no name, because there are only 99",
         "0LtLS9wROrk 3": "line 1: .* must be 'VIDEO_E_",
         f"{VALIDATION} 1\n{VALIDATION} 1": "line 2: .* is listed twice",
         f"{next(iter(ELEMENTS))} 6": "1 videos are in train and in val",

@@ -121,15 +121,15 @@ LACKS = "lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img"
 BAD = [
     ("flat", without(f"train/{WNID}"), f"train {LACKS}_train.tar again"),
     ("folders", without(f"train/{WNID}"), f"val/{WNID} has no folder of that name in .*train"),
-    ("folders", without(f"train/{WNID}/*"), f"{WNID} holds no image"),
-    ("flat", lambda root: (root / "train/n99999999").mkdir(), "n99999999 is no class folder of"),
-    ("folders", tars, r"holds 1 archives as n01440764\.tar: unpack each .*tar xf"),
+    ("folders", without(f"train/{WNID}/*"), f"{WNID} contains no images"),
+    ("flat", lambda root: (root / "train/n99999999").mkdir(), "n99999999 is not a class folder of"),
+    ("folders", tars, r"contains 1 archives as n01440764\.tar: unpack each .*tar xf"),
     ("flat", without("train"), "no folder of training"),
-    ("flat", without("val/*"), "val holds no image: unpack ILSVRC2012_img_val.tar again"),
+    ("flat", without("val/*"), "val contains no images. Unpack ILSVRC2012_img_val.tar again"),
     ("flat", without("ILSVRC2012_devkit_t12"), "no ground truth of the validation images, which"),
-    ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "meta.mat is no readable MATLAB"),
+    ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "meta.mat is not a readable MATLAB"),
     ("flat", mat, "meta.mat has no variable 'synsets'"),
-    ("flat", text(TRUTH, "1\n2\n9\n"), "ground_truth.txt, line 3: '9' is no id of a class"),
+    ("flat", text(TRUTH, "1\n2\n9\n"), "ground_truth.txt, line 3: '9' is not the id of a class"),
 ]
 
 
@@ -199,7 +199,7 @@ def test_every_file_is_decoded_and_bad_ones_are_left_out(tmp_path, in_process, c
     )
     assert (root / "unreadable_tiny_imagenet.txt").read_text() == (
         "tiny-imagenet-200/train/n01443537/images/n01443537_1.JPEG\tis empty (0 bytes)\n"
-        "tiny-imagenet-200/val/images/val_2.JPEG\tis no image that can be decoded\n"
+        "tiny-imagenet-200/val/images/val_2.JPEG\tis not an image that can be decoded\n"
     )
     line = next(line for line in out.splitlines() if line.startswith("train "))
     assert line.split() == ["train", "6", "5", "1", "1", "100,000", "differs"]
@@ -222,7 +222,7 @@ LIST = "val/val_annotations.txt"
     ("spoil", "message"),
     [
         (without("train/n02124075"), "lacks 1 of 3 class folders: n02124075. Unpack tiny-imagenet"),
-        (without(BOXES), "no list of boxes: looked for .*n02124075_boxes.txt"),
+        (without(BOXES), "no list of boxes. The command looked for .*n02124075_boxes.txt"),
         (without("wnids.txt"), "no list of classes(.|\n)*tiny-imagenet-200.zip"),
         (edit("wnids.txt", "n02124075", "n01443537"), "'n01443537' is listed twice"),
         (edit(LIST, "n02124075", "n0212407"), "has the unknown class 'n0212407'; .*'n02124075'"),

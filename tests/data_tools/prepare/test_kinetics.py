@@ -132,10 +132,16 @@ def test_a_clip_of_other_seconds_is_missing(tree):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("youtube_id,time_start\nx,1\n", f"no column 'label': the header must be {HEADER}"),
+        (
+            "youtube_id,time_start\nx,1\n",
+            f"the column 'label' is missing. The header must be {HEADER}",
+        ),
         (f"{HEADER}\nzumba,aaaaaaaaaaa,3,13\n", "line 2: 4 columns, but the header has 5"),
         (f"{HEADER}\nzumba,#NAME?,3,13,train\n", "line 2: youtube_id '#NAME[?]' does not have 11"),
-        (f"{HEADER}\nzumba,aaaaaaaaaaa,3,13,val\n", "line 2: split 'val' in the file of split"),
+        (
+            f"{HEADER}\nzumba,aaaaaaaaaaa,3,13,val\n",
+            "line 2: split 'val' does not belong in the file of split",
+        ),
         (
             f"{HEADER}\n\nzumba,aaaaaaaaaaa,3,13,train\nzumba,aaaaaaaaaaa,3,13,train\n",
             "line 4: 'train/aaaaaaaaaaa_000003_000013.mp4' is listed twice",

@@ -142,9 +142,13 @@ FAULTS = [
     (
         "flowers",
         mat("setid.mat", {"trnid": [[99]], "valid": [[1]], "tstid": [[2]]}),
-        "trnid names image 99 of 27 labels",
+        "trnid names image 99, but there are only 27 labels",
     ),
-    ("pets", append("annotations/test.txt", "pug_1 1 2 1"), "class 1 is 'Abyssinian' before"),
+    (
+        "pets",
+        append("annotations/test.txt", "pug_1 1 2 1"),
+        "class 1 was 'Abyssinian' on an earlier line",
+    ),
     ("caltech101", append("test.txt", "Faces/a.jpg"), "must be 'CLASS/image_NUMBER.jpg LABEL'"),
     ("voc2007", append(SOFA, "1 2"), "sofa_val.txt, line 25: '1 2' must be 'NUMBER -1', 0 or 1"),
     (

@@ -74,11 +74,11 @@ def test_a_row_holds_the_packets_of_the_file(tmp_path, keyint):
         (lambda p: p.write_text("no video " * 90), "cannot be opened"),
         (
             lambda p: write_video(p, numbered_frames(20), options={"bf": "3", "g": "12"}),
-            "not stored in the order of display: repack it",
+            "not stored in display order: repack it",
         ),
         (
             lambda p: trim(write_video(p.with_name("w.mp4"), numbered_frames(20)), p, 0.2),
-            "packets without a frame of their own: repack it",
+            "packets that do not belong to exactly one frame: repack it",
         ),
     ],
 )
@@ -157,7 +157,7 @@ def test_no_other_folder_or_file_is_taken_for_a_table(folder, tmp_path, in_proce
     (tmp_path / "v.lance/data").mkdir(parents=True)  # killed while it was made: is made again
     assert run(folder, tmp_path / "v.lance").imported == 6
     (tmp_path / "file.lance").write_text("")
-    with pytest.raises(TableError, match="exists and is no table"):
+    with pytest.raises(TableError, match="exists but is not a table"):
         run(folder, tmp_path / "file.lance")
     with pytest.raises(TableError, match="folder with other files, for example 'a'"):
         run(folder, shutil.copytree(folder, tmp_path / "other.lance"))

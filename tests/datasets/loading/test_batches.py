@@ -180,7 +180,9 @@ def test_too_little_shared_memory_is_reported(folder, monkeypatch):
     with pytest.raises(SharedMemoryError) as raised:
         list(DataLoader(dataset, 4, sampler=requests(4), collate_fn=collate_views, num_workers=1))
     message = explain(raised.value)
-    assert message.startswith("no shared memory for a batch of 0.0 MiB (unable to allocate shared")
+    assert message.startswith(
+        "not enough shared memory for a batch of 0.0 MiB (unable to allocate shared"
+    )
     assert "(28); /dev/shm has" in message and "--ipc=host, or --shm-size=1g" in message
     assert "\n" not in message
     assert shared_memory_needed(154_140_672, workers=12) == "28g"  # of all eight processes

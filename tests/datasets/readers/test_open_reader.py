@@ -408,15 +408,17 @@ def test_errors_name_folder_and_file(tmp_path):
     path = write(tmp_path / "film", [1, 2])
     (tmp_path / "film/other_2.jpg").write_bytes(b"x")
     for folder, message in (
-        (str(tmp_path / "none"), "no folder of frames"),
-        (write(tmp_path / "empty", []), "no image with a number of 1 or more"),
-        (path, "two images with number 2"),
+        (str(tmp_path / "none"), "not a folder of frames"),
+        (write(tmp_path / "empty", []), "no image that is numbered 1 or higher"),
+        (path, "two images with the number 2"),
     ):
         with pytest.raises(VideoDecodeError, match=message):
             FrameFolderReader(folder)
     (tmp_path / "film/other_2.jpg").rename(tmp_path / "film/film_000003.jpg")
     write(tmp_path / "film", [4], size=(8, 8))
-    with pytest.raises(VideoDecodeError, match=r"film_000003\.jpg is no image that can be decoded"):
+    with pytest.raises(
+        VideoDecodeError, match=r"film_000003\.jpg is not an image that can be decoded"
+    ):
         FrameFolderReader(path).read(np.array([2]))
     with pytest.raises(VideoDecodeError, match="different sizes"):
         FrameFolderReader(path).read(np.array([0, 3]))

@@ -260,7 +260,7 @@ def test_what_is_no_table_is_one_sentence(tmp_path):
     import pyarrow as pa
 
     lance.write_dataset(pa.table({"a": [1]}), str(tmp_path / "other.lance"))
-    with pytest.raises(TableError, match="is no table of videos"):
+    with pytest.raises(TableError, match="is not a table of videos"):
         LanceVideoDataset(str(tmp_path / "other.lance"))
     with pytest.raises(ValueError, match="block_size"):
         LanceVideoDataset(str(tmp_path / "other.lance"), block_size=1)

@@ -90,7 +90,7 @@ def test_a_damaged_file_is_a_bad_file_when_it_is_decoded(jpeg, tmp_path):
     path.write_bytes(jpeg[0].read_bytes()[:-2000])
     (view,) = load(path)  # the header is fine
     results = {"views": [view.crop_and_resize((0, 0, 200, 200), (60, 60))]}
-    with pytest.raises(VideoDecodeError, match=r"cut\.jpg: is no image that can be decoded"):
+    with pytest.raises(VideoDecodeError, match=r"cut\.jpg: is not an image that can be decoded"):
         PackClips()({**results, "label": 0, "index": 0, "seed": 0})
 
 

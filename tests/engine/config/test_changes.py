@@ -102,8 +102,8 @@ def test_an_option_finds_a_step_by_name_or_number(base, part):
             f"{PIPELINE}.StepTestClip.num_frames=16",
             [
                 "list of 4 entries (0: StepTestOpen, 1: StepTestClips, 2: Flip, 3: Flip)",
-                "'StepTestClip' is not the index of one, nor the name of its type",
-                "did you mean StepTestClips",
+                "'StepTestClip' is not the index of an entry and not the type of one",
+                "Did you mean StepTestClips",
             ],
         ),
         (
@@ -117,7 +117,7 @@ def test_an_option_finds_a_step_by_name_or_number(base, part):
                 f"did you mean {PIPELINE}.StepTestClips.num_frames?",
             ],
         ),
-        ("val_evaluator.AccMetric.k=1", ["options cannot begin the list val_evaluator"]),
+        ("val_evaluator.AccMetric.k=1", ["has no list val_evaluator"]),
     ],
 )
 def test_an_option_that_fits_no_step_is_refused(base, option, messages):
@@ -194,8 +194,8 @@ def test_a_list_still_replaces_a_list_and_a_tuple_stays_one(tmp_path, child_of):
             "custom_hooks = dict(StepTestHok=dict(inner=1))",
             [
                 "custom_hooks is a list of 2 entries (0: StepTestHook, 1: EMAHook)",
-                "'StepTestHok' is not the index of one, nor the name of its type",
-                "did you mean StepTestHook?",
+                "'StepTestHok' is not the index of an entry and not the type of one",
+                "Did you mean StepTestHook?",
                 "To add or remove steps, give custom_hooks as a list",
             ],
         ),
@@ -312,8 +312,8 @@ def test_methods_lack_what_they_have_no_place_for():
     missing = set(load_config(FOLDER).settings) - set(available_settings(simclr, known_keys))
     assert missing == {"queue", "momentum"}
     for name, text in (
-        ("queue", "'queue' here; there are"),
-        ("frame", "'frame' here, meant frames"),
+        ("queue", "'queue' here. The settings are"),
+        ("frame", "'frame' here. Did you mean frames"),
     ):
         with pytest.raises(ValueError, match=f"no setting {text}"):
             options_of_settings(simclr, {name: 32})

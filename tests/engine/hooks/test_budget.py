@@ -89,5 +89,5 @@ def test_a_resumed_training_equals_the_unbroken_one(videos, tmp_path, monkeypatc
 
 def test_wrong_budgets_are_refused():
     for wrong in (dict(hours=0), dict(hours=1, spent=-1), dict(hours=1, reserved=-1)):
-        with pytest.raises(ValueError, match="positive hours"):
+        with pytest.raises(ValueError, match="hours of a budget must be positive"):
             BudgetHook(**wrong)

@@ -116,7 +116,7 @@ def test_outdated_copies_stay_and_a_failed_upload_is_repeated(tmp_path, monkeypa
         hook.after_removal(runner, removed)
         hook._thread.submit(lambda: None).result()  # all uploads so far
     assert list(store) == ["s3://b/run/epoch_1.pth"]
-    assert "(1 so far): the network is busy; the training goes on" in said[-1]
+    assert "(1 so far): the network is busy. The training continues" in said[-1]
     hook.after_stop(runner)
     assert list(store) == ["s3://b/run/epoch_2.pth"]
     assert said[-1] == "copied 2 checkpoints and the logs to s3://b/run, 1 failed attempt"
@@ -141,7 +141,7 @@ def stored(bucket, tmp_path, *names) -> None:
 
 def test_the_newest_readable_checkpoint_is_restored(bucket, tmp_path):
     stored(bucket, tmp_path, "epoch_9.pth", "epoch_10.pth", "epoch_11.pth")
-    with pytest.raises(ValueError, match=r"holds an earlier training .*: epoch_11.pth"):
+    with pytest.raises(ValueError, match=r"contains an earlier training run .*: epoch_11.pth"):
         claim_mirror(bucket.url("run"), new=True)
     claim_mirror(bucket.url("run"), new=False)
     assert json.loads(bucket.get("run/mirror.json"))["pid"] == os.getpid()

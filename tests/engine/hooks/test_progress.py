@@ -194,7 +194,7 @@ def test_training_stops_on_nan_but_tolerates_a_few(tmp_path):
     for outputs in (bad, bad, good, bad, bad):
         hook.after_train_iter(runner, 0, outputs=dict(outputs))
     batch = {"index": torch.tensor([3, 1])}
-    expected = r"3 iterations up to iteration 7.*no earlier checkpoint; .*: v3\.mp4, v1\.mp4$"
+    expected = r"3 iterations up to iteration 7.*no earlier checkpoint. .*: v3\.mp4, v1\.mp4$"
     with pytest.raises(FloatingPointError, match=expected):
         hook.after_train_iter(runner, 0, batch, dict(bad))
     (tmp_path / "epoch_2.pth").touch()

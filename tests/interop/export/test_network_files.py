@@ -168,5 +168,7 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"one of pretrained, onnx, program, .*got 'tensorrt'"):
         ExportOptions(source="RUN", to="tensorrt", out="model.plan")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(MissingPackageError, match=r"needs onnxscript: pip install sce-video\[onnx"):
+    with pytest.raises(
+        MissingPackageError, match=r"needs onnxscript. Run pip install sce-video\[onnx"
+    ):
         export_network(model, "onnx", tmp_path / "model.onnx")

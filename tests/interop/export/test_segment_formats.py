@@ -65,7 +65,10 @@ def test_activitynet(labels, tmp_path):
 def test_mistakes(labels, tmp_path, capsys):
     out = str(tmp_path / "out")
     for words, message in (
-        ((labels, "--to", "parquet"), "segments are exported --to fiftyone or activitynet"),
+        (
+            (labels, "--to", "parquet"),
+            "segments can be exported only with --to fiftyone or activitynet",
+        ),
         ((tmp_path / "none.csv", "--to", "fiftyone"), "no file of segments at"),
         ((tmp_path, "--to", "activitynet"), "--to activitynet is for a CSV file of segments"),
     ):
@@ -76,4 +79,4 @@ def test_mistakes(labels, tmp_path, capsys):
     assert "s.csv, line 4: the segment ends at 9 s" in capsys.readouterr().err
     labels.write_text("path,start,end,label,score\na.mp4,0,1,walk,high\n")
     assert tool.main([str(labels), "--to", "fiftyone", "--out", out]) == 2
-    assert "line 2: 'high' is no score" in capsys.readouterr().err
+    assert "line 2: 'high' is not a score" in capsys.readouterr().err

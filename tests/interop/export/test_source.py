@@ -27,7 +27,7 @@ def test_an_index_has_its_folders_as_labels(index):
     assert (of_file.paths, of_file.files) == (found.paths, found.files)
     shutil.copy(index.folder / "features.npz", index.folder / "copy.npz")
     with pytest.raises(
-        ValueError, match=r"copy\.npz is a file of an index: give the index's folder"
+        ValueError, match=r"copy\.npz is a file of an index. Give the index's folder"
     ):
         read_videos(index.folder / "copy.npz")
 
@@ -57,10 +57,10 @@ def test_a_list_of_labels(index, tmp_path):
 def test_sources_that_hold_nothing(tmp_path, index):
     with pytest.raises(FileNotFoundError, match="there is no index in"):
         read_videos(tmp_path)
-    with pytest.raises(ValueError, match="nowhere does not exist: give the folder"):
+    with pytest.raises(ValueError, match="nowhere does not exist. Give the folder"):
         read_videos(tmp_path / "nowhere")
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"a\.txt is no folder of an index"):
+    with pytest.raises(ValueError, match=r"a\.txt is not the folder of an index"):
         read_videos(tmp_path / "a.txt")
     np.savez(tmp_path / "bare.npz", features=np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match="no 'paths' in it"):
