@@ -242,7 +242,7 @@ def test_folders_that_cannot_be_used(tmp_path):
         {
             ("a/0.mp4", "b.mp4"): "'b.mp4' of .* has no label .1 of 2 videos.",
             ("a.mp4", "b.mp4"): "has no classes",
-            ("a/0.mp4", "a/1.mp4"): "has 1 class, a classifier",
+            ("a/0.mp4", "a/1.mp4"): "has 1 class, but a classifier",
         }.items()
     ):
         with pytest.raises(ValueError, match=message):

@@ -51,7 +51,7 @@ def test_sizes(size, options, expected):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"enlarge": True, "short_side": None}, "^enlarge needs a short_side"),
+        ({"enlarge": True, "short_side": None}, "^enlarge needs short_side"),
         ({"short_side": 255}, "^short_side must be an even number, got 255"),
         ({"tune": "psnr,fastdecode,ssim"}, "'psnr' and 'ssim' of tune exclude each other"),
         ({"tune": "best"}, "^tune must be some of psnr, .*, got 'best'"),
