@@ -52,7 +52,7 @@ def doctor(
         )
     if videos is not None and os.path.isdir(videos) and not options.report:
         tell_others(videos, listed_extensions(options.all_files))
-    # Imported here because a wrong name is answered before torch is imported.
+    # Imported here, so that a wrong name is reported before torch loads.
     from sce_video.runs.machine_checks import examine
 
     for finding in examine(options, store):

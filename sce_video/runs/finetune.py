@@ -47,11 +47,11 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     Raises:
         FileNotFoundError: If there is no such source.
         ValueError: If the sets cannot be used, or do not fit each other or the source, or the
-            folder holds an earlier training.
+            folder contains an earlier training run.
     """
     begun = time.monotonic()  # a budget in hours counts the imports below, too
     _check_names(options)
-    # Imported here because a wrong name is answered before torch is imported.
+    # Imported here, so that a wrong name is reported before torch loads.
     from sce_video.engine.work_dir import claimed_folder
     from sce_video.runs.after_training import guessing_alarm
     from sce_video.runs.launch import end_training

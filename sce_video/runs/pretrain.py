@@ -64,11 +64,11 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
     Raises:
         FileNotFoundError: If there is no such network, teacher or file.
         ValueError: If the videos, the network and the settings do not fit each other, or the folder
-            holds an earlier training.
+            contains an earlier training run.
     """
     begun = time.monotonic()  # a budget in hours counts the imports below, too
     _check_names(options)
-    # Imported here because a wrong name is answered before torch is imported.
+    # Imported here, so that a wrong name is reported before torch loads.
     from sce_video.engine.hooks.checkpoint_hook import restore_run
     from sce_video.engine.work_dir import claimed_folder
     from sce_video.runs.plan_pretraining import plan_pretraining

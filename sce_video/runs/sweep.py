@@ -53,7 +53,7 @@ def sweep(options: SweepOptions) -> SweepResult:
             a checkpoint.
     """
     files = [find_sweep(name) for name in options.sweeps]
-    # Imported here because a wrong name is answered before torch is imported.
+    # Imported here, so that a wrong name is reported before torch loads.
     from sce_video.runs.sweep_plan import chains, plan, read_sweep
     from sce_video.runs.sweep_table import write_tables
 

@@ -53,7 +53,7 @@ def train(options: TrainOptions) -> TrainResult:
         KeyboardInterrupt: After Ctrl-C before the first step, or a second Ctrl-C.
     """
     _check_names(options)
-    # Imported here because a wrong name is answered before torch is imported.
+    # Imported here, so that a wrong name is reported before torch loads.
     from sce_video.engine.config.changes import parse_options
     from sce_video.runs.configs import training_config
     from sce_video.runs.launch import end_training

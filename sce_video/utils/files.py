@@ -116,7 +116,7 @@ def check_sqlite_file(path: Path, mode: str = "rb+") -> None:
     if os.path.lexists(path):  # SQLite itself would follow a link, and make what it points to
         with open(path, mode, opener=regular_file) as file:
             if file.read(16) not in (b"", b"SQLite format 3\0"):
-                raise ValueError("it is no SQLite file")
+                raise ValueError("it is not an SQLite file")
     journal = path.with_name(f"{path.name}-journal")
     if journal.is_file() and (size := journal.stat().st_size) >= len(_NAMES_A_FILE):
         with open(journal, "rb", opener=regular_file) as file:
@@ -435,7 +435,7 @@ def read_json_lines(
         where = f"{path}, line {number}"
         try:
             value = parse_json(line, where)
-            problem = f"{where} is no object {{...}}"
+            problem = f"{where} is not an object {{...}}"
         except ValueError as error:
             if number == len(lines):
                 return

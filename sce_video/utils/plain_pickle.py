@@ -198,7 +198,7 @@ class _PlainUnpickler(pickle._Unpickler):
 
 def _check_keys(keys: Sequence[object]) -> None:
     if not all(isinstance(key, str | bytes | int | float | None) for key in keys):
-        raise pickle.UnpicklingError("a key that is no text or number")
+        raise pickle.UnpicklingError("a key that is neither text nor a number")
 
 
 def load_plain_pickle(path: Path) -> Any:
@@ -218,7 +218,7 @@ def load_plain_pickle(path: Path) -> Any:
             reason = str(error)[:200] or type(error).__name__
             reason = "it is truncated" if isinstance(error, EOFError) else reason
             raise ValueError(
-                f"{path} is no pickle of plain data: {reason}. Only dicts, lists, text, "
+                f"{path} is not a pickle of plain data: {reason}. Only dicts, lists, text, "
                 "numbers and numpy arrays of numbers are read; no code is run"
             ) from error
 

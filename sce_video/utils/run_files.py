@@ -273,6 +273,6 @@ def check_run_folder(folder: str | Path) -> None:
         raise FileNotFoundError(f"there is no folder {folder}")
     if not is_run_folder(folder):
         raise ValueError(
-            f"{folder} is no folder of a training: it has neither a log (metrics.jsonl) nor a "
-            "checkpoint; give the folder that --out or --work-dir named"
+            f"{folder} is not the folder of a training run: it has neither a log (metrics.jsonl) "
+            "nor a checkpoint. Give the folder that --out or --work-dir named"
         )

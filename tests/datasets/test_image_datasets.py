@@ -222,10 +222,10 @@ def test_bad_cifar_files(tree):
     root = tree("cifar10")
     path, meta = (root / "cifar-10-batches-py" / name for name in ("data_batch_4", "batches.meta"))
     truncate(path)
-    with pytest.raises(ValueError, match="data_batch_4 is no pickle of plain data: .*truncated"):
+    with pytest.raises(ValueError, match="data_batch_4 is not a pickle of plain data: .*truncated"):
         ImageArrayDataset("cifar10", str(root), check_counts=False)
     for content, message in (
-        (b"\x80\x02cos\nsystem\nU\x04trueR.", "no pickle of plain data: it names os.system"),
+        (b"\x80\x02cos\nsystem\nU\x04trueR.", "not a pickle of plain data: it names os.system"),
         (pickle.dumps([1]), "must contain a dict, not a list"),
         (two_images(1), "data_batch_4 has 1 labels for 2 images"),
         (two_images(1, 10), "data_batch_4: label 10 is out of range: the labels of 10"),

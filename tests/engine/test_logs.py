@@ -39,7 +39,7 @@ def test_mlflow_opens_no_database_whose_journal_names_another_file(tmp_path, mon
         local_store(str(tmp_path))
     journal.unlink()
     (tmp_path / "mlflow.db").write_text("not a database, but long enough")
-    with pytest.raises(ValueError, match="it is no SQLite file"):
+    with pytest.raises(ValueError, match="it is not an SQLite file"):
         local_store(str(tmp_path))
 
 

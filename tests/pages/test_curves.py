@@ -52,7 +52,7 @@ def test_a_log_of_a_killed_run_and_a_damaged_one(tmp_path):
     (tmp_path / "online_evaluation.jsonl").write_text('{"iter": 3, "knn_top1": 0.5}\n{"iter": ')
     assert read_online_evaluations(tmp_path) == [{"iter": 3, "knn_top1": 0.5}]
     for line, reason in (
-        ("[1]", "is no object"),
+        ("[1]", "is not an object"),
         ('{"loss": 1, "iter": []}', "not a whole number"),
         ('{"loss": 1, "iter": 99999999999999999999}', "not a whole number"),
     ):

@@ -200,5 +200,5 @@ def test_lines(tmp_path):
     with pytest.raises(ValueError, match=r"a\.jsonl, line 2 is not JSON"):
         list(read_json_lines(path))
     path.write_text("[1]\n")
-    with pytest.raises(ValueError, match=r"a\.jsonl, line 1 is no object"):
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 1 is not an object"):
         list(read_json_lines(path))

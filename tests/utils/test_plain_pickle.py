@@ -102,7 +102,7 @@ def test_other_objects_are_refused(tmp_path, value, wanted, protocol):
         wanted = r"(builtins|__builtin__)\.set"
     wanted = wanted.replace("builtins", "(builtins|__builtin__)")
     path.write_bytes(pickle.dumps({"film,0902": value}, protocol=protocol))
-    with pytest.raises(ValueError, match=rf"p\.pkl is no pickle of plain data: .*{wanted}"):
+    with pytest.raises(ValueError, match=rf"p\.pkl is not a pickle of plain data: .*{wanted}"):
         load_plain_pickle(path)
     assert not mark.exists()
 
@@ -133,7 +133,7 @@ def _malformed():
 def test_malformed_pickles_are_refused(tmp_path, what, text):
     path = tmp_path / "p.pkl"
     path.write_bytes(text)
-    with pytest.raises(ValueError, match=r"p\.pkl is no pickle of plain data: ."):
+    with pytest.raises(ValueError, match=r"p\.pkl is not a pickle of plain data: ."):
         load_plain_pickle(path)
 
 
@@ -167,8 +167,8 @@ def doubled(depth):
         (b"\x80\x02]r" + struct.pack("<I", 2**28) + b".", None),  # a slot of the memo: 4 GB
         (b"\x80\x05\x96" + struct.pack("<Q", 2**33) + b"a.", "truncated|MemoryError"),
         (b"\x80\x04\x8e" + struct.pack("<Q", 2**33) + b"a.", "truncated|MemoryError"),
-        (b"\x80\x04}" + doubled(40) + b"K\x01s.", "a key that is no text or number"),
-        (b"\x80\x04}(" + doubled(40) + b"K\x01u.", "a key that is no text or number"),
+        (b"\x80\x04}" + doubled(40) + b"K\x01s.", "a key that is neither text nor a number"),
+        (b"\x80\x04}(" + doubled(40) + b"K\x01u.", "a key that is neither text nor a number"),
         (b"\x80\x04" + doubled(40) + b".", None),
         (b"\x80\x02" + b"(" * 10**5 + b"t" * 10**5 + b".", "recursion"),
         (b"\x80\x04\x8f(K\x01\x90.", "holds a set"),
@@ -182,6 +182,7 @@ def test_small_pickles_take_little_time_and_memory(tmp_path, text, reason):
     if reason is None:
         load_plain_pickle(tmp_path / "p.pkl")
     else:
-        with pytest.raises(ValueError, match=rf"p\.pkl is no pickle of plain data: .*({reason})"):
+        message = rf"p\.pkl is not a pickle of plain data: .*({reason})"
+        with pytest.raises(ValueError, match=message):
             load_plain_pickle(tmp_path / "p.pkl")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB

@@ -56,7 +56,7 @@ def find_model(name: str) -> Path:
     """
     if os.path.isdir(name):
         if not os.path.isfile(os.path.join(name, MODEL_CONFIG)):
-            raise EncoderError(f"{name} is no folder of a model: it has no {MODEL_CONFIG}")
+            raise EncoderError(f"{name} is not the folder of a model: it has no {MODEL_CONFIG}")
         return Path(name)
     if not _HUB_NAME.fullmatch(name):
         raise EncoderError(
@@ -86,7 +86,7 @@ def find_model(name: str) -> Path:
         # An OSError means no network or no disk space. Errors of the hub state their reason.
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error)
         raise EncoderError(
-            f"{name} is no local folder, not in the local cache, and cannot be fetched from the "
+            f"{name} is not a local folder, not in the local cache, and cannot be fetched from the "
             f"hub ({reason}): check name and network, or give a local folder"
         ) from error
     return folder
@@ -96,7 +96,7 @@ def read_encoder_config(folder: Path) -> Any:
     """Read the ``PreTrainedConfig`` of a model; raise EncoderError if its family is unknown."""
     stored = read_json(folder / MODEL_CONFIG)
     if not isinstance(stored, dict):
-        raise EncoderError(f"{folder / MODEL_CONFIG} is no config of a model")
+        raise EncoderError(f"{folder / MODEL_CONFIG} is not the config of a model")
     if stored.get("model_type") == "pe_audio_video":  # Perception Encoder is published with audio
         held = stored.pop("audio_video_config", None)
         video = held.get("video_config") if isinstance(held, dict) else None

@@ -154,7 +154,7 @@ FAULTS = [
     (
         "cifar10",
         replaced("cifar-10-batches-py/test_batch", b"\x80\x02}q\x01("),
-        "test_batch is no pickle of plain data: it is truncated",
+        "test_batch is not a pickle of plain data: it is truncated",
     ),
 ]
 
