@@ -176,11 +176,12 @@ def motion_energy(maps: Tensor, mean: Tensor) -> Tensor:
 
 def _averages(size: int, like: Tensor) -> Tensor:
     """Return the matrix (7, size) that averages as ``adaptive_avg_pool1d`` to 7 cells does."""
-    matrix = torch.zeros(ENERGY_CELLS, size, dtype=torch.float64)
-    for cell in range(ENERGY_CELLS):
-        start, end = cell * size // ENERGY_CELLS, -(-(cell + 1) * size // ENERGY_CELLS)
-        matrix[cell, start:end] = 1 / (end - start)
-    return matrix.to(like)
+    cells = torch.arange(ENERGY_CELLS, device=like.device)[:, None]
+    places = torch.arange(size, device=like.device)
+    begins_before_the_end = places * ENERGY_CELLS < (cells + 1) * size
+    ends_after_the_start = (places + 1) * ENERGY_CELLS > cells * size
+    inside = (begins_before_the_end & ends_after_the_start).to(like.dtype)
+    return inside / inside.sum(1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False)
