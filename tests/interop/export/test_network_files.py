@@ -30,6 +30,7 @@ TRANSFORMER = dict(
     type="VisionTransformer3d", depth=1, embed_dims=16, num_heads=2, patch_size=8,
     grid_size=(2, 4, 4),
 )  # fmt: skip
+STUDENT = dict(type="EfficientNetLite", temporal=True, frame_pool="mean+absdiff+delta+energy")
 BACKBONE = (
     "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False,\n"
     "        init_cfg=dict(type='Pretrained', checkpoint='nowhere.pth')"
@@ -86,12 +87,14 @@ def check_clips(path: Path, model, size: int = 32, frames: int = 4) -> None:
         np.testing.assert_allclose(np.concatenate(parts), wanted, rtol=1e-6, atol=1e-4)
 
 
-def test_a_transformer_agrees_clip_by_clip(tmp_path):
-    model = load_model(checkpoint_of(TRANSFORMER, tmp_path / "tiny.pth"), device="cpu")
+@pytest.mark.parametrize("settings", [TRANSFORMER, STUDENT], ids=lambda settings: settings["type"])
+def test_a_network_of_one_size_agrees_clip_by_clip(settings, tmp_path):
+    """A transformer's positions belong to a size, and so does the padding of EfficientNet-Lite."""
+    model = load_model(checkpoint_of(settings, tmp_path / "tiny.pth"), device="cpu")
     for kind, name in (("program", "model.pt2"), ("onnx", "model.onnx")):
         report = export_network(model, kind, tmp_path / name)
         assert report.outputs == ["features"]
-        assert not report.any_size  # its positions belong to a size
+        assert not report.any_size
         check_clips(report.path, model)
     video = write_lossless(tmp_path / "a.mp4", moving_frames(30, 60, 90))
     wanted = embed_videos(model, video, ViewOptions(num_clips=1, num_crops=1))[0]
