@@ -34,8 +34,8 @@ def public_network(name: str) -> ImageNetwork:
     backbone = {"type": "EfficientNetLite", "variant": variant}
     network = MODELS.build(backbone)
     network.load_state_dict(published)
-    # The test of ImageNet cuts off an eighth of the short side. Videos lose 4 points by it
-    # (docs/results.md), because people move up to the edges of the frame.
+    # The test of ImageNet cuts off an eighth of the short side. On J-HMDB, that costs one to four
+    # points (docs/results.md), because people move up to the edges of the frame.
     size = VARIANTS[variant].size
     settings = image_input(
         mean=(_MEAN,) * 3,
