@@ -179,7 +179,7 @@ def test_row_metrics_work_in_a_plain_mmengine_evaluator():
     assert later.evaluate(1) == {"top1": 1.0, "top5": 1.0}
     with pytest.raises(ValueError, match="MultiViewTestLoop"):
         KNN().compute_metrics([(torch.ones(3), 0)])
-    with pytest.raises(ValueError, match=r"none of pred_score, .* only \['pred_label'\]"):
+    with pytest.raises(ValueError, match=r"one of pred_score, .* got \['pred_label'\]"):
         TopKAccuracy().process({}, [{"pred_label": torch.tensor([1])}])
 
 

@@ -51,7 +51,7 @@ def test_features_of_a_folder_are_those_of_timm(name, tmp_path):
     """A ResNet becomes a network of this package, and others stay networks of timm."""
     network = save_timm(tmp_path / "model", name)
     clip = noise()
-    (found,) = embed_videos(load_model(tmp_path / "model"), clip)
+    (found,) = embed_videos(load_model(f"{tmp_path / 'model'}:mean+absdiff"), clip)
     mean, std = (torch.tensor(INPUT[key])[:, None, None] for key in ("mean", "std"))
     frames = (torch.from_numpy(clip).permute(0, 3, 1, 2) / 255 - mean) / std
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_the_folder_its_weights_and_its_name_with_prefix_are_one_network(folder)
     for name in (folder, f"hf:{folder}", folder / "model.safetensors"):
         source = find_source(name)
         assert source.per_frame and source.is_classifier and source.kind == "test_efficientnet"
-        assert source.family == "convolution" and source.channels == 512
+        assert source.family == "convolution" and source.channels == 3 * 256 + 343
 
 
 def test_a_new_file_makes_a_new_run(folder):
@@ -98,7 +98,7 @@ def test_a_command_embeds_videos_in_worker_processes(folder, hf_videos, tmp_path
     words = ["embed", hf_videos, "--checkpoint", folder, "--out", tmp_path / "f.npz"]
     assert main([str(word) for word in words]) == 0
     stored = np.load(tmp_path / "f.npz")
-    assert stored["features"].shape == (6, 512) and stored["features"].std() > 0
+    assert stored["features"].shape == (6, 3 * 256 + 343) and stored["features"].std() > 0
     model = load_model(folder)
     for path, feature in zip(stored["paths"], stored["features"], strict=True):
         (expected,) = embed_videos(model, hf_videos / str(path), ViewOptions(num_clips=4))
