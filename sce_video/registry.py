@@ -275,6 +275,6 @@ def own_classes(kind: str) -> dict[str, type]:
 
 
 def count_own_parts() -> int:
-    """Return the number of own parts, including parts that were registered with mmengine."""
+    """Return the number of user-defined parts, including those registered with mmengine."""
     parents = [r.parent for r in globals().values() if isinstance(r, ChildRegistry) and r.parent]
     return len(own_parts()) + sum(is_own_part(p) for r in parents for p in r.module_dict.values())

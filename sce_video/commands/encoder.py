@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _summary(result: EncoderResult) -> list[str]:
-    """Return the lines on the encoder, its clips and the recipes."""
+    """Return the lines about the encoder, its clips and the recipes."""
     imported, settings = result.imported, result.imported.settings
     clip = "spread over the whole video"
     if settings.clip_duration is not None:

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _of_network(report: NetworkReport) -> list[str]:
-    """Return the lines on a network that was exported."""
+    """Return the lines about an exported network."""
     lines = [f"{report.path}: {' and '.join(report.outputs)} of uint8 clips (N, T, H, W, 3)"]
     if report.difference is not None:
         sizes = "batch, length and size" if report.any_size else "the batch"
@@ -62,7 +62,7 @@ def _of_network(report: NetworkReport) -> list[str]:
 
 
 def _of_videos(report: VideosReport) -> list[str]:
-    """Return the lines on videos that were exported."""
+    """Return the lines about exported videos."""
     return [
         f"{report.path}: {report.videos} videos, {report.labelled} with a label, map by "
         f"{report.map_name}, {len(report.failures)} without a thumbnail",

@@ -16,7 +16,7 @@ from sce_video.utils.command import command, printable
 
 @command
 def probe_main(argv: Sequence[str] | None = None) -> int:
-    """Probe and return the exit status."""
+    """Run linear probes and return the exit status."""
     options = parse(ProbeOptions, argv)
     # Imported here, so that --help does not load the module of results.
     from sce_video.evaluation.file_protocols import probe

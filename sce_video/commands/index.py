@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _checked(result: IndexResult) -> list[str]:
-    """Return the lines on an index that was checked."""
+    """Return the lines about a checked index."""
     if not result.damaged:
         return [f"{result.checked}: all files are intact"]
     advice = "Restore them from a copy, or build the index again with --rebuild."

@@ -50,7 +50,7 @@ THUMBNAILS = "thumbnails.sqlite"
 _FRAMES = "frames"  # the name of a temporary file
 _SIDES = 2**16  # pixels; a frame is smaller
 _FRAME_BYTES = 8 + SIDE * SIDE  # its time, and its pixels
-_PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are refined at once
+_PAIR_SECONDS = 120.0  # time limit for all candidates of one video, or for pairs refined together
 _REFINED_AT_ONCE = 32  # pairs
 
 
@@ -175,7 +175,7 @@ def read_thumbnails(
     on_video: Callable[[str, int, bool], None] | None = None,
     most: float = MAX_SECONDS,
 ) -> list[tuple[int, str]]:
-    """Add the thumbnails of files to ``stored``; return number and reason of files without any.
+    """Add the thumbnails of files to ``stored``; return number and reason of each failed file.
 
     The first ``most`` seconds are read. Thumbnails of files that have not changed since a run in
     the same folder are taken from :data:`THUMBNAILS` there.
@@ -231,8 +231,8 @@ def compare_pairs(
         pairs: (P, 2) integers, each pair once.
         threshold: Smallest similarity of the pairs that are yielded.
         workers: Number of processes. 0 compares in this process.
-        on_step: Called with ``comparing`` or ``refining``, the number of all groups of pairs, and
-            False after each group.
+        on_step: Called after each group of pairs with ``comparing`` or ``refining``, the total
+            number of groups, and False.
     """
     places, step = stored.places, _REFINED_AT_ONCE
     partners: dict[int, list[int]] = {}
@@ -309,7 +309,7 @@ def refine_all(
     """Refine the alignments of pairs (outer video, inner one, starts).
 
     Alignments that reach the threshold, the first element of the item, also get the agreement of
-    their changes.
+    changes.
     """
     threshold, pairs = item
     found = []

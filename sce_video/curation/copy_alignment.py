@@ -32,8 +32,8 @@ class EditedCopy:
     """Two videos that share a stretch.
 
     Attributes:
-        inner: Number of the video whose whole frame is a part of the other video's frame.
-        outer: Number of the other video.
+        inner: Index of the video whose whole frame is a part of the other video's frame.
+        outer: Index of the other video.
         alignment: Similarity from 0 to 1, seconds of ``outer`` at which ``inner`` begins, and the
             part of ``outer`` that it shows.
         mirrored: Whether one of the two is mirrored.
@@ -55,13 +55,13 @@ class EditedCopy:
 class _LineSettings:
     """Settings for comparing two videos along lines in time, first coarsely, then finely."""
 
-    #: Correlation that a frame must exceed to lengthen a stretch. Less shortens it.
+    #: Correlation that a frame must exceed to lengthen a stretch. Other frames shorten it.
     similar: float = 0.5
-    #: Fewest compared frames of a stretch.
+    #: Minimum number of compared frames in a stretch.
     fewest_frames: int = 4
-    #: Compared frames per second near a hypothesis. They are few, because many lines are tried.
+    #: Number of frames compared per second near a hypothesis, low because many lines are tried.
     first_rate: float = 5.0
-    #: Compared frames per second after the alignment in place.
+    #: Number of frames compared per second after the alignment in place.
     last_rate: float = 12.0
 
 
@@ -101,7 +101,7 @@ _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 class _DecisionSettings:
     """Settings that decide whether a shared stretch makes a copy, and when to stop looking."""
 
-    #: Standard deviation of a change in grey levels below which nothing moves.
+    #: Standard deviation of the frame difference, in grey levels, below which nothing moves.
     moves: float = 0.5
     #: Time constant in seconds with which a stretch becomes certain: the similarity is multiplied
     #: by 1 - exp(-seconds / this), so that stretches of three seconds and more lose at most 5 %.

@@ -25,7 +25,7 @@ class Views:
 
 
 def without_borders(video: Thumbnails) -> Thumbnails:
-    """Cut off borders that are black or of one grey level all the time.
+    """Cut off borders that stay black or of one grey level.
 
     The rest is squeezed to 32 x 32 pixels again, so that a moved or letterboxed copy shows a part
     of its original and nothing else. At least a third of each side stays. A video without borders,
@@ -92,7 +92,7 @@ class _RectangleSettings:
     least_score: float = 0.4
     #: Largest score of one pixel of an edge, so that a strong piece alone does not make a side.
     most_of_a_pixel: float = 0.7
-    #: Frames over which the edges are averaged, at equal steps, whatever the video's length is.
+    #: Number of frames, at equal steps, over which edges are averaged for a video of any length.
     frames: int = 40
 
 

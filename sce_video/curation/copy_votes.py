@@ -1,7 +1,7 @@
-"""Guesses from single frames which videos show parts of other videos.
+"""Guesses, from single frames, which videos show parts of other videos.
 
 Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
-displacement, a speed, a part and whether the frame is mirrored are a hypothesis.
+displacement, a speed, a part and mirroring form a hypothesis.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Hypothesis:
     """The guess that one video shows a part of another one.
 
     Attributes:
-        inner: Number of the video that shows the part.
-        outer: Number of the video whose part is shown.
+        inner: Index of the video that shows the part.
+        outer: Index of the video whose part is shown.
         mirrored: Whether the part is mirrored.
         line: Line that maps times of the inner video to times of the outer one.
         part: Left, top, width and height of the part, relative to the frame.
@@ -80,23 +80,23 @@ class Hypothesis:
 class _SearchSettings:
     """Settings for searching single frames among parts of the frames of all videos."""
 
-    #: Frames per second that are searched.
+    #: Number of frames per second that are searched.
     query_rate: float = 4.0
-    #: Frames per second whose parts are searched. They are few, because each frame has many parts.
+    #: Number of frames per second whose parts are searched, low because each frame has many parts.
     index_rate: float = 1.0
     #: Sides of the parts, relative to the frame, that are searched only with ``parts``. Moved
     #: frames, borders and small crops are found without them.
     small_sides: tuple[float, ...] = (0.6, 0.5, 0.4)
-    #: Answers to a frame.
+    #: Maximum number of answers to a frame, which are similar parts of other videos.
     answers: int = 64
     #: Smallest correlation of an answer. Half of it is subtracted when answers are counted.
     least: float = 0.7
     #: If the last answer exceeds half of ``least`` by more than this, all answers to the frame
     #: count less, because an answer that many videos give says little.
     contrast: float = 0.1
-    #: Cells of the gallery that a frame is compared with. More cells find more, and take longer.
+    #: Number of gallery cells that a frame is compared with. More cells find more, but take longer.
     probes: int = 5
-    #: Steps of the k-means that computes the cells. Fewer steps take less time.
+    #: Number of k-means steps that compute the cells. Fewer steps take less time.
     cell_steps: int = 3
 
 
@@ -112,17 +112,17 @@ SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 class _VoteSettings:
     """Settings for forming hypotheses from answers that agree on a line in time and a part."""
 
-    #: Number of answers through which a line is laid. They are the most similar ones of the two
-    #: videos.
+    #: Number of answers through which a line is laid. They are the most similar answers.
     seeds: int = 12
     #: Seconds by which an answer may miss the line, less than the 0.25 s between two frames.
     time_slack: float = 0.2
     #: How far the place and size of a part may differ from the seed's, relative to the
     #: frame: a little more than one step between the searched parts.
     part_slack: float = 0.13
-    #: Hypotheses for two videos: if the first one is wrong, the second may be right.
+    #: Maximum number of hypotheses for two videos: if the first one is wrong, the second may be
+    #: right.
     tries: int = 2
-    #: Fewest frames of a video that another one must answer.
+    #: Minimum number of a video's frames that must match another video.
     least_frames: int = 2
     #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
     least_votes: float = 0.4
@@ -180,8 +180,8 @@ class _Answers:
     """Frames of some videos, and the parts of other videos that they resemble.
 
     Attributes:
-        asker: (n,) numbers of the videos whose frames were searched.
-        owner: (n,) numbers of the videos that the parts belong to.
+        asker: (n,) indices of the videos whose frames were searched.
+        owner: (n,) indices of the videos that the parts belong to.
         mirrored: (n,) whether the frame was mirrored.
         t_in: (n,) timestamps of the frames, seconds.
         t_out: (n,) timestamps of the parts, seconds.
@@ -277,12 +277,12 @@ def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
 def hypotheses(
     videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str], most: int
 ) -> list[Hypothesis]:
-    """Guess from single frames which videos show parts of others.
+    """Guess, from single frames, which videos show parts of other videos.
 
     Args:
         videos: Videos without borders, or their :func:`changes`, each with further parts to search.
         edits: Kinds of copies to search, from ``EDITS``.
-        most: Maximum number of hypotheses per video. The ones with the most votes are kept.
+        most: Maximum number of hypotheses per video. The hypotheses with the most votes are kept.
     """
     blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
     return [guess for block in blocks for guess in block]

@@ -29,7 +29,8 @@ from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip
 class _ShownSettings:
     """Limits on the entries of each section. Every shown video has a clip in the page."""
 
-    #: Number of groups of near-duplicates. It is large, because a reader decides on each of them.
+    #: Number of groups of near-duplicates. The limit is generous, because each group needs a
+    #: decision by the reader.
     groups: int = 100
     #: Number of removed videos shown for a group.
     of_group: int = 7

@@ -1,4 +1,4 @@
-"""Searches copies that were edited more than near-duplicates: by votes of frames, then aligned."""
+"""Finds copies that were edited more than near-duplicates, by frame votes, then alignment."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def edited_copies(
 
 @dataclass(frozen=True)
 class _Guesses:
-    """Hypotheses on pairs that share one video, which one process compares.
+    """Hypotheses on pairs that share one video, which are compared by one process.
 
     Attributes:
         edits: Kinds of copies to search, from ``EDITS``.

@@ -1,9 +1,9 @@
 """Comparison of two videos by their thumbnails, over displacements in time and crops.
 
 A copy that was cropped and trimmed shows, at a constant displacement in time, a constant part of
-the frames of the other. So some frames of the one (anchors) are compared with every part of a grid
-in every frame of the other, by normalised cross-correlation, and the similarity is averaged over
-the anchors *before* the best displacement and part are chosen: frames of another video that
+the other video's frames. So some frames of one video (anchors) are compared with every part of a
+grid in every frame of the other, by normalised cross-correlation, and the similarity is averaged
+over the anchors *before* the best displacement and part are chosen: frames of another video that
 resemble one anchor do not resemble all of them in the same order and place.
 """
 
@@ -24,7 +24,7 @@ from sce_video.datasets.sources import open_video, video_exists
 
 #: Side of a thumbnail in pixels. The frame is squeezed to a square.
 SIDE = 32
-#: Frames per second of the first comparison.
+#: Number of frames per second in the first comparison.
 RATE = 16.0
 #: Maximum number of frames per second that are kept. The refinement in time uses all of them.
 MAX_RATE = 32.0
@@ -106,7 +106,7 @@ SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
 STEP = 0.05
 #: Sides of the parts that are searched for candidates, relative to the frame.
 SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
-#: Step between their places. It is twice ``STEP``, because parts of every video are kept.
+#: Step between the places of searched parts, twice ``STEP``, because every video's parts are kept.
 SEARCHED_STEP = 0.1
 #: Minimum number of compared frames of the shorter video, at equal steps.
 ANCHORS = 8
@@ -114,7 +114,7 @@ ANCHORS = 8
 _LEAST_INSIDE = 0.65
 #: Number of correlations computed together, 4 bytes each: 16 MB, or one video's if it has more.
 _COMPARED = 2**22
-#: Frames per second whose parts are indexed for candidates.
+#: Number of frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
 #: A part with a lower standard deviation in grey levels counts as flat. Flat parts match
 #: everything.
@@ -356,13 +356,12 @@ _MIDDLE = 128  # grey level, subtracted so that sums of squares are small
 def refined(
     outer: Thumbnails, inner: Thumbnails, starts: Sequence[Alignment], threshold: float = 0.0
 ) -> Alignment:
-    """Find the alignment, near one of the given ones, at which two videos are most similar.
+    """Find the alignment, near one of ``starts``, at which two videos are most similar.
 
     Args:
         outer: Video that contains the other one.
         inner: The other video.
-        starts: Alignments from the first comparison. The ones that match best in time are refined
-            in place.
+        starts: Alignments from the first comparison. The best matches in time are refined in place.
         threshold: Similarity to reach, default 0. An alignment further below it than refinement
             usually gains is not refined to the end.
 

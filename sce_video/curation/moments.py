@@ -40,7 +40,7 @@ class _MomentSettings:
     tolerance: float = 0.25
     #: How far a part may move in one round, as a share of its side.
     most_moved: float = 0.1
-    #: Standard deviation of a change in grey levels below which nothing moves.
+    #: Standard deviation of the frame difference, in grey levels, below which nothing moves.
     still: float = 0.5
 
 
@@ -70,7 +70,7 @@ def same_moment(outer: Thumbnails, inner: Thumbnails, start: Alignment) -> Align
 
     Args:
         outer: Video that contains the other one.
-        inner: The other one.
+        inner: The other video.
         start: Alignment of the inner video in the outer one.
     """
     offset, part = start.offset, start.part

@@ -22,8 +22,8 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 #: Number of videos whose answers are counted together. The keys of all frames would take too much
 #: memory.
 _VOTES_AT_ONCE = 1000
-#: A shared stretch that covers less than this share of a video is a part of it. A longer one makes
-#: it a copy.
+#: A shared stretch that covers less than this share of a video is a part of it. A longer one is a
+#: copy.
 _PART_SHARE = 0.6
 #: Two stretches of a video count as the same if their overlap is at least this share of the time
 #: that they cover together.
@@ -34,11 +34,11 @@ _SAME = 0.6
 class _CandidateSettings:
     """Settings for finding candidates by single frames. The values were chosen by hand."""
 
-    #: Answers to a frame.
+    #: Maximum number of answers to a frame, which are similar parts of other videos.
     answers: int = 10
     #: Smallest correlation of an answer.
     least: float = 0.7
-    #: Fewest frames of a video that a candidate must answer.
+    #: Minimum number of a video's frames that a candidate must match.
     fewest_frames: int = 3
     #: If the last answer correlates by at least this, the frame resembles more parts than it has
     #: answers.
@@ -60,7 +60,7 @@ def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) ->
 
     Args:
         stored: Thumbnails of the videos.
-        numbers: Numbers of the videos, ascending.
+        numbers: Indices of the videos, ascending.
         most: Maximum number of candidates per video. The candidates with the most similar frames
             come first.
 
@@ -84,7 +84,7 @@ def _asked(
 
     Args:
         stored: Thumbnails of the videos.
-        numbers: Numbers of the videos, ascending.
+        numbers: Indices of the videos, ascending.
         most: Maximum number of other videos per video.
         view: Function that returns the frames of a video to compare, 16 per second.
 
@@ -161,13 +161,13 @@ def _votes(
 class Removed:
     """A video that duplicates another one."""
 
-    row: int  # its number
+    row: int  # row of the video
     match: int  # the video of its group that it resembles most
     similarity: float  # correlation of frames, or cosine of features
     # Position of one video in the other; None if frames were not compared.
     alignment: Alignment | None = None
-    inner: bool = True  # whether it lies in ``match``, and not the other way round
-    edited: EditedCopy | None = None  # content that both share, if they were found by it
+    inner: bool = True  # whether it lies in ``match``, not ``match`` in it
+    edited: EditedCopy | None = None  # shared content, if the videos were found by it
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,11 @@ class CopyQuality:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """A video that stays, and its near-duplicates, direct ones or through other videos."""
+    """A video that stays, and its direct and indirect near-duplicates."""
 
     kept: int
     removed: list[Removed]
-    also_kept: list[int] = field(default_factory=list)  # others that a reader kept
+    also_kept: list[int] = field(default_factory=list)  # other videos that a reader kept
 
     @property
     def rows(self) -> list[int]:
@@ -235,7 +235,7 @@ class Duplicates:
     """Result of the search for near-duplicates."""
 
     groups: list[DuplicateGroup]  # groups of two or more videos, largest first
-    candidates: int  # pairs that were compared
+    candidates: int  # number of compared pairs
     # (number, reason) of videos that were not compared, since their frames cannot be read.
     unread: list[tuple[int, str]] = field(default_factory=list)
     shared: list[SharedPart] = field(default_factory=list)  # the most shared part first
@@ -319,7 +319,7 @@ def shared_parts(
             copy.
     """
     nodes: list[tuple[int, float, float]] = []
-    known: dict[int, list[int]] = {}  # numbers of the nodes of a video
+    known: dict[int, list[int]] = {}  # indices of a video's nodes
     links: dict[tuple[int, int], tuple[int, int]] = {}
     for pair, edge in sorted(edges.items()):
         ways = []

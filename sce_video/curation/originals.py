@@ -28,7 +28,7 @@ _NEAR = 0.08
 
 @dataclass(frozen=True)
 class _OverlaySettings:
-    """Settings for finding something before the picture. The values were chosen by hand."""
+    """Settings for finding an overlay in front of the picture. The values were chosen by hand."""
 
     #: Maximum number of compared frames, at equal steps over the time that both videos show.
     frames: int = 32
@@ -40,7 +40,7 @@ class _OverlaySettings:
     times_median: float = 4.0
     #: Ratio of the changes below which the video that changes less has the overlay.
     fewer_changes: float = 0.7
-    #: Ratio of the contrasts from which the video of more contrast has the overlay.
+    #: Ratio of the contrasts above which the video with more contrast has the overlay.
     more_contrast: float = 1.2
 
 
@@ -86,7 +86,7 @@ def _modified(file: str) -> float:
 
 
 def _edited_side(outer: Thumbnails, inner: Thumbnails, edge: Removed) -> str | None:
-    """Return which was edited, ``inner`` or ``outer``; None if the frames do not show it."""
+    """Return which video was edited, ``inner`` or ``outer``; None if the frames do not show it."""
     if edge.edited is not None:  # these are compared without borders
         plain = without_borders(outer), without_borders(inner)
         borders = [one is not other for one, other in zip(plain, (outer, inner), strict=True)]
@@ -131,10 +131,10 @@ def _shared_frames(
 
 
 def _overlaid(outer: np.ndarray, inner: np.ndarray) -> str | None:
-    """Return which of two videos has something before the picture, by frames (T, 32, 32).
+    """Return which of two videos has an overlay, by frames (T, 32, 32).
 
-    What lies before the picture stands still, so less changes where the videos differ. If nothing
-    changes there in either video, the one with more contrast there has the overlay.
+    An overlay stands still, so less changes where the videos differ. If nothing changes there in
+    either video, the one with more contrast there has the overlay.
     """
     different = np.abs(outer - inner - np.median(outer - inner)).mean(axis=0)
     where = different > max(_OVERLAY.different, _OVERLAY.times_median * float(np.median(different)))

@@ -48,8 +48,8 @@ _OUTLIER_NEIGHBOURS = 10
 _OUTLIER_DEVIATIONS = 5.0
 #: Seconds between two compared frames of a video.
 _MOTION_STEP = 0.5
-#: If two frames differ by fewer grey levels, nothing has moved: encoders change still frames by
-#: less.
+#: Grey levels by which two frames must differ if something has moved. Encoders change still frames
+#: by less.
 _STILL = 0.5
 #: Decision that a video stays, in a file of decisions.
 KEPT = "keep"

@@ -268,7 +268,7 @@ def _aligned(line: RemovedLine, at: Alignment, inner: bool) -> RemovedLine:
     """Add details of a video that was found by aligned frames."""
     if at.changes is not None:
         line = replace(line, changes=round(at.changes, 4))
-    # Its position in the match, unless the match lies in it.
+    # The position of the removed video in its match, unless the match lies inside it.
     return replace(_placed(line, at), start=round(at.offset, 3)) if inner else line
 
 

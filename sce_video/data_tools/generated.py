@@ -219,7 +219,7 @@ def _draw_pattern(
     """Draw a pattern (T, H, W) from -1 to 1 with random orientation, phase and width."""
     angle = rng.uniform(0, 2 * math.pi)
     first, second = rng.uniform(0, 2 * math.pi, size=2).tolist()
-    waves = 2 * math.pi * rng.uniform(1.1, 1.7)  # radians in a disc radius
+    waves = 2 * math.pi * rng.uniform(1.1, 1.7)  # radians per disc radius
     right, down = waves * math.cos(angle), waves * math.sin(angle)
     if what == "rings":
         wave = np.sin(waves * distance + first)
@@ -305,7 +305,7 @@ _DIGITS_SHAPE = (1797, 8, 8)
 #: Largest shade of a pixel, which is the number of inked cells among 4x4 cells of the original
 #: scan.
 _MAX_SHADE = 16
-#: Fifths of every class, in the order of the set.
+#: Number of fifths of every class in each part, in the order of the set.
 _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
 
 

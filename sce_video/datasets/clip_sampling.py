@@ -3,7 +3,7 @@
 A video is described by ``timestamps``, (F,) float64, the start of every frame in seconds, ascending
 from 0, and by ``duration``, the end of its last frame. A frame is displayed from its own timestamp
 to the next one. A clip is a stretch ``[start, start + clip_duration)`` of the video, and its frames
-are the ones that *begin* inside it. A frame at the very start is inside, and a frame at the very
+are the frames that *begin* inside it. A frame at the very start is inside, and a frame at the very
 end is not::
 
     timestamps   0.0   0.1   0.2   0.3   0.4   0.5   0.6          duration 0.7

@@ -139,7 +139,7 @@ CIFAR100 = PublishedSet(
     {"train": ("train",), "test": ("test",)},
     "meta", "fine_label_names", "fine_labels",
 )  # fmt: skip
-#: Pretrained on ``unlabeled``, by some codes on both.
+#: Pretraining uses ``unlabeled``, or both in some code.
 STL10 = PublishedSet(
     "STL10", "stl10_binary", "stl10_binary.tar.gz", 10,
     {"train": 5_000, "test": 8_000, "unlabeled": 100_000},
@@ -157,7 +157,7 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
     """
     folder = files.find(root, split)
 
-    def load(name: str) -> tuple[str, dict[str, Any]]:  # nothing that a pickle names is called
+    def load(name: str) -> tuple[str, dict[str, Any]]:  # no function that a pickle names is called
         path = files.file(folder, name)
         loaded = load_plain_pickle(Path(path))
         if not isinstance(loaded, dict):

@@ -38,7 +38,7 @@ from sce_video.datasets.video_list import (
 from sce_video.utils.command import printable
 from sce_video.utils.files import write_text
 
-_SHOWN = 5  # videos with several labels
+_SHOWN = 5  # maximum number of listed videos with several labels
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class GroupColumns:
     Attributes:
         group: Column of what videos have in common and must not help to recognise a class, such as
             the person, the scene or the recording. Groups are tested and held out as a whole.
-        fold: Column of folds. Each fold is tested once. ``NAME=VALUE`` also chooses one.
+        fold: Column of folds. Each fold is tested once. ``NAME=VALUE`` also chooses a fold.
     """
 
     group: str | None = None
@@ -273,7 +273,7 @@ def read_labelled(
     columns: GroupColumns = NO_COLUMNS,
     extensions: Sequence[str] | None = None,
 ) -> LabelledVideos:
-    """Return the labelled videos that a user names.
+    """Read the labelled videos of a source.
 
     Args:
         source: Folder with a sub-folder for each class; table with labels (``v.lance``); list of
@@ -336,7 +336,7 @@ def _relative(videos: VideoList, root: str) -> VideoList:
 
 
 def _check_segments(listed: LabelledVideos) -> None:
-    """Raise ValueError, with file and line, for a segment of no video, or beyond the end of one."""
+    """Raise ValueError, with file and line, for a segment without a video, or beyond its end."""
     found = (split_segment(os.path.join(listed.root, path)) for path in listed.paths())
     ends = ((i, segment[0], segment[2]) for i, segment in enumerate(found) if segment is not None)
     check_segment_files((listed.where(i), file, end) for i, file, end in ends)

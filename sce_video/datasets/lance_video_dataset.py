@@ -54,8 +54,8 @@ class LanceVideoDataset(VideoDataset):
         pipeline, on_error, timeout, class_file, subset: Arguments of :class:`VideoDataset`.
         storage_options: Options of the object store, which override the environment's.
         block_size: Number of bytes between ranges of a file below which they are one request. None
-            means 1024, or 65536 in an object store, which is a tenth of the requests and four times
-            the bytes.
+            means 1024, or 65536 in an object store, which makes a tenth of the requests but reads
+            four times the bytes.
 
     Raises:
         TableError: If the table cannot be read.
@@ -172,7 +172,7 @@ class LanceVideoDataset(VideoDataset):
         packets. From object storage, a later batch is read while the samples of this one are
         decoded.
         """
-        if self._later_pid != os.getpid():  # a forked process has not the threads
+        if self._later_pid != os.getpid():  # a forked process does not have the threads
             self._later = []
         asked = [batch for batch, _ in self._later]
         if requests in asked:
@@ -190,8 +190,8 @@ class LanceVideoDataset(VideoDataset):
 
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
         """Read the frame indexes of a batch's rows. The packets of its clips may follow."""
-        # This runs in other threads than the one that makes samples. It stores the clips that it
-        # has drawn, and the samples continue from them (_run_pipeline).
+        # This runs outside the thread that makes samples. It stores the drawn clips, and
+        # _run_pipeline continues from them.
         found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])
         needed: dict[int, np.ndarray] = {}
         for request in requests:

@@ -42,7 +42,7 @@ from sce_video.utils.storage import is_url
 
 
 def check_run(run: str | Path) -> None:
-    """Check that RUN names a checkpoint, as far as possible without reading or downloading.
+    """Check that RUN refers to a checkpoint, as far as possible without reading or downloading.
 
     Raises:
         FileNotFoundError: If the folder has no checkpoints, or the file does not exist.
@@ -64,7 +64,7 @@ def check_run(run: str | Path) -> None:
 
 
 def check_network(source: str) -> None:
-    """Check that SOURCE names a network to start from or to learn from.
+    """Check that SOURCE refers to a network to start from or to learn from.
 
     Raises:
         FileNotFoundError: If the run or file does not exist.
@@ -122,7 +122,7 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
 
 
 def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
-    """Raise FileNotFoundError for a missing local path; a URL or a row of a table is not asked."""
+    """Raise FileNotFoundError for a missing local path; URLs and table rows are not checked."""
     if path is None:
         return
     name = os.fspath(path)
@@ -214,7 +214,7 @@ def check_out(path: str) -> None:
 def class_names_of(path: str | None) -> list[str] | None:
     """Return the lines of a file of class names (``--classes``); None without a file.
 
-    The first line names label 0. An empty file gives ``[""]``.
+    The first line is the name of label 0. An empty file gives ``[""]``.
 
     Raises:
         FileNotFoundError: If the file does not exist.

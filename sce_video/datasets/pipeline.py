@@ -93,9 +93,9 @@ class PackedSample(TypedDict, total=False):
     crop_size: tuple[int, int]
     #: (path, error) of the bad files that were tried for this sample.
     failures: list[tuple[str, str]]
-    #: Frames in which the decoder concealed errors, if a job asks for their number.
+    #: Frames in which the decoder concealed errors, if a job requests their number.
     damaged: int
-    #: Seconds of the video, if a job asks for it.
+    #: Seconds of the video, if a job requests it.
     duration: float
 
 

@@ -67,7 +67,7 @@ class ResumableSampler(Sampler):
         self.rank, self.world_size = get_dist_info()
         self.dataset, self.shuffle, self.round_up = dataset, shuffle, round_up
         self.seed = int(sync_random_seed() if seed is None else seed)
-        self.distance = 0  # see announce_batches; 0 announces nothing
+        self.distance = 0  # see announce_batches; 0 turns announcements off
         self.epoch = self._start = 0
         self.passes = max(1, math.ceil(min_samples / len(dataset)))
         size = len(dataset) * self.passes

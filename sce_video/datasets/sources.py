@@ -1,7 +1,7 @@
 """Access to videos in files, object stores and tables, with the same functions.
 
 A *video* is the path of a file, a URL such as ``s3://bucket/a.mp4``, which is downloaded once, or
-the path of a table row such as ``videos.lance/a.mp4``. ``@12.5-17`` after any of them names a
+the path of a table row such as ``videos.lance/a.mp4``. ``@12.5-17`` after any of them denotes a
 segment. A *set of videos* is a folder, or a table, whose name ends with ``.lance``. Readers and
 tables, which import PyAV and torch, are imported only when they are used, because a wrong command
 line must not wait for them.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sce_video.datasets.readers.base import ReaderOptions
 
 _ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
-_MOST_KINDS = 6  # extensions that a message names
+_MOST_KINDS = 6  # maximum number of extensions in a message
 
 
 def is_table_folder(folder: str | Path) -> bool:
@@ -270,7 +270,7 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
     return VideoList.from_paths(paths, labels, getattr(made, "metainfo", {}).get("classes", ()))
 
 
-_PROBED = 20  # entries of a list with which the folder of its relative paths is found
+_PROBED = 20  # number of entries with which the folder of a list's relative paths is found
 
 
 def list_root(source: str, data_root: str | None, videos: VideoList) -> str:

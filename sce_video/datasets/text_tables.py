@@ -11,7 +11,7 @@ from typing import Any
 
 from sce_video.utils.files import regular_file, text_encoding, write_text
 
-#: Character between the cells of a table, by the suffix of its file name.
+#: Separator of a table's cells, by the suffix of its file name.
 DELIMITERS = {".csv": ("\t", ",", ";"), ".tsv": ("\t",)}
 
 

@@ -89,7 +89,7 @@ class SampleOrigin:
 
 
 _ON_ERROR = ("replace", "raise", "skip")
-_NUM_CHECKED = 20  # entries of a list whose files must exist when the dataset is built
+_NUM_CHECKED = 20  # number of list entries whose files must exist when the dataset is built
 _GRACE = 1.0  # seconds after the deadline for decoders, which check it themselves, to raise
 
 
@@ -128,7 +128,7 @@ class VideoDataset(Dataset):
 
     kind = "video"  # kind of file, for messages
     extensions: Sequence[str] = VIDEO_EXTENSIONS
-    max_tries = 10  # replacements of a bad file before an error is raised
+    max_tries = 10  # maximum number of replacements of a bad file before an error is raised
 
     def __init__(
         self,

@@ -111,8 +111,8 @@ def subset_indices(
     """Return the ascending indices of one part of N videos, which are divided by a seed.
 
     ``held_out`` is the number of held-out videos, a proportional share of each class. All others
-    are ``training`` videos. The ``gallery`` contains up to so many training videos, equally many
-    per class as far as possible. Videos without a label (-1) form one class.
+    are ``training`` videos. The ``gallery`` contains up to ``gallery`` training videos, balanced
+    over classes as far as possible. Videos without a label (-1) form one class.
 
     Raises:
         ValueError: If the part is unknown, or the numbers leave a part without videos.
@@ -230,7 +230,7 @@ def _read_classes(class_file: str) -> list[str]:
 
 
 def _check_format(line: str, where: str, kind: str) -> None:
-    """Raise ValueError if a line is not ``path label``, but of a table with commas or no text."""
+    """Raise ValueError if a line is not ``path label``, but a comma-separated row or not text."""
     if "\0" in line or len(line) > _MAX_LINE:
         raise ValueError(f"{where}: this is not a text file. A list has 'path label' on every line")
     if {word.lower() for word in line.split()} <= {*PATH_COLUMNS, *LABEL_COLUMNS}:

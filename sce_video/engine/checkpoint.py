@@ -243,8 +243,8 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
     The description contains ``path``, ``sha256`` and, if the file records them, ``epoch``,
     ``benchmark`` (the result that its recipe reproduces), ``training`` (:func:`record_training`),
     ``selected`` (how ``save_best`` chose it) and ``pretrained`` (the same description of the
-    network from which training started, or "random"). ``other_weights`` is True if the weights
-    are not the ones that the training run wrote.
+    network from which training started, or "random"). ``other_weights`` is True if the training run
+    did not write these weights.
     """
     content = load_checkpoint_file(path) if checkpoint is None else checkpoint
     meta = {**content.get("meta", {}), "training": recorded_training(content)}
@@ -313,7 +313,7 @@ def pack_message_hub(state: dict) -> dict:
 def unpack_message_hub(state: dict, folder: str | Path) -> dict:
     """Undo :func:`pack_message_hub`, and leave a state that mmengine itself saved unchanged.
 
-    Hooks remove the checkpoints that the state names. It may be untrusted, so every name that is
+    Hooks remove the checkpoints that the state lists. It may be untrusted, so every name that is
     not a checkpoint in ``folder``, the training run's work folder, is left out.
     """
     info = {}

@@ -73,7 +73,7 @@ class _CompiledInTraining:
 def fold_backbones(model: nn.Module) -> int:
     """Let all backbones compute spatial convolutions in 2-D, and return the number of them.
 
-    Names and values of the weights stay.
+    Names and values of the weights do not change.
 
     Raises:
         ValueError: If there are no such convolutions, as in image networks and transformers.

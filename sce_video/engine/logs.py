@@ -199,7 +199,7 @@ def describe_numbers(numbers: Mapping[str, Any]) -> str:
 
 @VISBACKENDS.register_module()
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
-    """Writer of mmengine's event files that raises a failed write with the next call."""
+    """Writer of mmengine's event files that raises a failed write's error with the next call."""
 
     # TensorBoard writes in a thread, and Python would print the thread's exception in full.
 
@@ -223,7 +223,7 @@ class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
 
 @VISUALIZERS.register_module()
 class Visualizer(mmengine.visualization.Visualizer):
-    """Variant of mmengine's that drops a backend that cannot write its files, with a warning.
+    """Variant of mmengine's visualizer that drops a backend that cannot write, with a warning.
 
     An error in the first write, which contains the config, is raised, because nothing has been
     computed yet. No images are drawn, because importing Matplotlib would take half a second.
@@ -378,7 +378,7 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
     """Variant of mmengine's with a store in the work folder, and without a copy of that folder.
 
-    ``MLFLOW_TRACKING_URI`` can name a server instead. The store is ``mlflow.db`` (``mlflow ui
+    ``MLFLOW_TRACKING_URI`` can point to a server instead. The store is ``mlflow.db`` (``mlflow ui
     --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` if only mlflow-skinny is
     installed, which has no database.
 

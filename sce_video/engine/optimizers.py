@@ -18,7 +18,7 @@ from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.stored_arguments import Word, Words
 
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
-_EPSILON = 1e-8  # SlowFast's
+_EPSILON = 1e-8  # as in SlowFast
 _GROUP_KEYS = {"params", "param_names", "name", "initial_lr", "lr_scale"}
 
 
@@ -49,8 +49,8 @@ class LARS(Optimizer):
     scaled updates are fp32. The buffer has the parameter's dtype.
 
     Args:
-        params: Tensors, named tensors, or groups of them as in torch; a group may have its own of
-            all that follow.
+        params: Tensors, named tensors, or groups of them as in torch; a group may override all
+            settings below.
         lr: Learning rate.
         momentum: Factor of the momentum buffer, in [0, 1).
         weight_decay: Factor of the parameter that is added to its gradient.
@@ -191,7 +191,7 @@ class NoNormDecayConstructor:
 
     Raises:
         ValueError: If ``paramwise_cfg`` has another key, ``no_decay`` is not a list of names,
-            ``layer_decay`` is not in (0, 1], or the backbone names no layers.
+            ``layer_decay`` is not in (0, 1], or the backbone does not list its layers.
     """
 
     def __init__(
@@ -312,8 +312,8 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         optimizer: The torch optimiser.
         dtype: "bfloat16", "float16", or "float32" for no mixed precision, as on a CPU.
         accumulative_counts: Micro-batches per optimiser step.
-        clip_grad: Arguments of gradient clipping, or None. With ``per_group=True`` each parameter
-            group has a norm of its own, for groups that are trained independently.
+        clip_grad: Arguments of gradient clipping, or None. With ``per_group=True``, each parameter
+            group has its own norm, for groups that are trained independently.
         init_scale: Initial loss scale, fp16 only.
 
     Raises:

@@ -51,7 +51,7 @@ def recipe_names() -> dict[str, Path]:
 
 @cache
 def _shipped_recipes() -> dict[str, Path]:
-    """Return the file of every shipped recipe by its name, which is its name without ``.py``."""
+    """Return the file of every shipped recipe by recipe name (the file name without ``.py``)."""
     folder = recipes_folder()
     parts = {path: set(path.relative_to(folder).parts) for path in sorted(folder.rglob("*.py"))}
     # The others are parts of recipes, or sweeps.

@@ -47,7 +47,7 @@ _unwritable: set[Path] = set()
 
 
 def slurm_job() -> str | None:
-    """Return the Slurm job of this process as ``scontrol`` names it, or None outside a job.
+    """Return the ``scontrol`` name of this process's Slurm job, or None outside a job.
 
     A task of an array is named ``ARRAY_TASK``. The first task's job number is also the number of
     the array, so ``scontrol requeue`` with that number would requeue all tasks.
@@ -106,7 +106,7 @@ def _launch_of(start: dict[str, Any], kind: str) -> dict[str, Any]:
 
 #: Signal sent before the time limit. submitit and Lightning use the same signal.
 BEFORE_LIMIT = signal.SIGUSR1
-#: Consecutive starts without a step after which a job is not requeued again.
+#: Number of consecutive starts without a step after which a job is not requeued again.
 MAX_STARTS_WITHOUT_STEP = 3
 _SCONTROL_SECONDS = 120
 

@@ -37,8 +37,7 @@ FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
 #: Largest file size in bytes. Most of a file is its config, which has about ten thousand bytes.
 _MAX_BYTES = 2**22
-#: Limits with a margin. A plan has about thirty choices, and the longest value is a list of class
-#: names.
+#: Limits with a margin. A plan has about thirty choices, and the longest value lists class names.
 _LIMITS = RecordLimits(entries=500, characters=100_000)
 
 
@@ -149,7 +148,7 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the code with the git commit of a clone, the user's own parts, and the libraries.
 
     Args:
-        config: Config of the training run, which names the user's own parts.
+        config: Config of the training run, which lists the user's own parts.
     """
     return {
         "code": describe_code(),
@@ -213,7 +212,7 @@ def update_run_json(
 ) -> None:
     """Record the state of a training run and, at its start, the config in use.
 
-    A run that was not planned in this folder gets a description of its own. If a planned run's file
+    A run that was not planned in this folder gets its own description. If a planned run's file
     cannot be read, it is left unchanged, because training does not need it.
 
     Args:

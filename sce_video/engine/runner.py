@@ -77,7 +77,7 @@ class _FormattedOnce(Config):
 class VideoRunner(Runner):
     """Runner whose resumed runs equal uninterrupted ones.
 
-    There are several differences to mmengine 0.10.7. Checkpoints are written atomically as plain
+    It differs from mmengine 0.10.7 in several ways. Checkpoints are written atomically as plain
     data, with the random states of every rank, and read with ``weights_only=True``. SyncBN and
     device ids are chosen by device, so that several CPU processes work. ``compile`` compiles only
     the backbones. Resuming the latest checkpoint uses the newest readable file.
@@ -137,8 +137,8 @@ class VideoRunner(Runner):
     ) -> None:
         """Set the seed like mmengine, and use deterministic algorithms if they are requested.
 
-        A warning names operations without one, such as the gradient of a 3D max pooling on a GPU,
-        where mmengine ends the training.
+        A warning lists operations without such an algorithm, such as the gradient of a 3D max
+        pooling on a GPU, where mmengine ends the training.
         """
         if deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before cuBLAS starts
@@ -181,7 +181,7 @@ class VideoRunner(Runner):
         )
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
-        """Build the visualizer, by default ours without backends."""
+        """Build the visualizer, by default this package's without backends."""
         return super().build_visualizer(visualizer or {"type": "Visualizer"})
 
     @master_only
@@ -190,8 +190,7 @@ class VideoRunner(Runner):
 
         The train loop calls this again after it has checked the settings.
         """
-        # mmengine calls this for every runner, so a test would replace the config of the training
-        # run.
+        # mmengine calls this for every runner, so a test would replace the training run's config.
         path = Path(self.log_dir, "config.py")
         if self._has_loaded:
             path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)
@@ -204,7 +203,7 @@ class VideoRunner(Runner):
         super().setup_env(env_cfg)
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: nn.Module) -> nn.Module:
-        """Wrap in DistributedDataParallel, on CPUs too, and synchronise batch norm if asked to.
+        """Wrap in DistributedDataParallel, on CPUs too, and synchronise batch norm if requested.
 
         Raises:
             ValueError: If ``sync_bn`` is not the name of an implementation.
@@ -234,8 +233,8 @@ class VideoRunner(Runner):
     def _maybe_compile(self, target: str) -> None:
         """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments.
 
-        With ``conv_2d`` their spatial convolutions are computed as two-dimensional ones. In bf16 on
-        a CPU convolutions of inputs smaller than their kernels stay in float32.
+        With ``conv_2d`` their spatial convolutions are computed in 2-D. In bf16 on a CPU
+        convolutions of inputs smaller than their kernels stay in float32.
 
         Raises:
             ValueError: If ``compile`` is something else, or torch.compile refuses the arguments.
@@ -370,7 +369,7 @@ class VideoRunner(Runner):
         return checkpoint
 
     def load_or_resume(self) -> None:
-        """Load what ``resume``, ``load_from`` and ``pretrained`` ask for.
+        """Load the weights that ``resume``, ``load_from`` and ``pretrained`` request.
 
         Without ``load_from``, ``resume`` uses the newest readable checkpoint in the work folder.
         ``pretrained`` gives a new run its backbone, and a resumed run ignores it.

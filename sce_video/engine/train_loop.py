@@ -84,7 +84,8 @@ class StopSignals:
                 os.write(2, b"\nstopping after this step. Press Ctrl-C again to stop immediately\n")
 
 
-#: Steps that the host may be ahead of the GPU. More would only keep more batches in memory.
+#: Maximum number of steps by which the host may be ahead of the GPU. More would only keep more
+#: batches in memory.
 _STEPS_AHEAD = 2
 
 
@@ -131,7 +132,7 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-#: Optimiser steps between exchanges on whether to stop. Each exchange makes all GPUs wait.
+#: Number of optimiser steps between exchanges on whether to stop, for which all GPUs wait.
 _STEPS_PER_AGREEMENT = 10
 _FAILURE = 128  # marks a failure where a signal number is expected
 

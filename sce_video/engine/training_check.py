@@ -27,7 +27,7 @@ from sce_video.utils.files import regular_file
 _MAX_LEFT_OUT = 0.2
 # Number of optimiser steps below which a training run changes a network too little.
 _FEW_STEPS = 100
-_EDGE = 65536  # bytes compared at the beginning and the end of a file
+_EDGE = 65536  # number of bytes compared at the beginning and the end of a file
 
 
 def check_training(loop: Any) -> None:

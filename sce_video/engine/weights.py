@@ -1,9 +1,9 @@
 """Weights of a checkpoint for a model, and limits on what an untrusted file may build.
 
 The constructor of a registered class may do anything: mmaction2's ``LFBInferHead`` makes folders
-and saves features. So the text in a checkpoint or an index can only name the classes listed here,
-and the network may not be larger than the weights that the file contains. A config *file* that the
-user gives may name every registered network.
+and saves features. So the text in a checkpoint or an index can only refer to the classes listed
+here, and the network may not be larger than the weights that the file contains. A config *file*
+that the user gives may use every registered network.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from sce_video.utils.storage import exists, join, split
 _PREFIX = "backbone."
 _HEADS = ("cls_head.", "roi_head.")
 #: Names that files of other projects may lack: a counter of BN, which no forward pass in eval mode
-#: reads, and adapters, which start at 0 in a new training run and are part of the weights of an old
-#: one.
+#: reads, and adapters, which start at 0 in a new training run and are part of an old run's weights.
 _IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
@@ -196,7 +195,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
 
 
 VERSION = 1
-_MOST_TENSORS = 50_000  # in a file: 3,000 modules in two branches, and two of an optimizer
+_MOST_TENSORS = 50_000  # maximum in a file: 3,000 modules in two branches, and two of an optimizer
 #: Entries of a checkpoint's ``meta`` that the provenance keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
 
@@ -325,14 +324,15 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
     from safetensors.torch import save_file
 
     rows = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    path.touch()  # give it the usual permissions; the library gives others none
+    path.touch()  # set the usual permissions, because the library lets no other user read the file
     mode = path.stat().st_mode
     save_file(rows, path, metadata={"format": "pt"})
     path.chmod(mode)
 
 
-#: Backbones whose constructors only create layers, by scope. The others of mmaction2 read files or
-#: the network, do not process videos, or compute tables of any size (``VisionTransformer``).
+#: Backbones whose constructors only create layers, by scope. The other mmaction2 backbones read
+#: files or the network, do not process videos, or compute tables of any size
+#: (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
         "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D TimmEncoder "
@@ -374,7 +374,7 @@ _MAX_NUMBERS = {
     "window": 16,
     **dict.fromkeys(("kernel", "stride", "padding", "dilation", "pool", "patch", "tubelet"), 32),
 }
-_MAX_VALUES, _MAX_DEPTH = 2000, 20  # values of a config, and their nesting
+_MAX_VALUES, _MAX_DEPTH = 2000, 20  # maximum number of values in a config, and of their nesting
 _MAX_MODULES = 3000
 #: Bytes of a network that need not be in the file, such as constant tables. A weight may be wider
 #: in the network than in the file (16 bits), and be used twice.
@@ -388,8 +388,8 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     must therefore be a registered name, plain or with its scope, in :data:`BACKBONES` or
     :data:`LAYERS`, or belong to a class that the user's own code has registered. Keys that would
     load weights (``init_cfg``, ``pretrained``) are dropped, and sequences become tuples. A
-    ``trusted`` config, from a file that the user gave, may name every registered network or layer,
-    in any size.
+    ``trusted`` config, from a file that the user gave, may use every registered network or layer of
+    any size.
 
     Raises:
         ValueError: If a ``type`` is missing or may not be named, a value is not plain data, or a
@@ -427,7 +427,7 @@ def _check_plain(node: Any, what: str) -> None:
 
 
 def _check_type(name: Any, layer: bool, trusted: bool) -> None:
-    """Raise unless ``name`` names a network (or ``layer``) that may be built."""
+    """Raise unless ``name`` refers to a network (or ``layer``) that may be built."""
     scope, _, plain = name.rpartition(".") if isinstance(name, str) else ("", "", None)
     for registry in MODELS.chain():
         whole = isinstance(name, str) and name in registry.module_dict

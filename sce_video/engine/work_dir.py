@@ -106,7 +106,7 @@ def _unlock(descriptor: int) -> None:
 def locked_folder(folder: str | Path) -> Iterator[None]:
     """Lock a work folder for one training run. The system unlocks it if the process crashes.
 
-    The lock file names the host and process of the holder. On a file system without locks, every
+    The lock file states the host and process of the holder. On a file system without locks, every
     run is allowed. A lock of :func:`claimed_folder` is taken over and released at the end.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Evaluation: rows of a dataset, metrics, and the loops and the hook that compute them."""
+"""Evaluation: dataset rows, metrics, and the loops and the hook that compute them."""
 
 from sce_video.utils.imports import lazy_names
 

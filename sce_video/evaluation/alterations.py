@@ -101,7 +101,7 @@ def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFu
 
 
 def with_network(function: RowFunction, other: nn.Module) -> RowFunction:
-    """Return a row function that joins the rows of the tested network and of another one.
+    """Return a row function that joins the rows of the tested network and of another network.
 
     Videos are decoded once for both. :func:`split_networks` separates the rows.
     """
@@ -114,14 +114,14 @@ def with_network(function: RowFunction, other: nn.Module) -> RowFunction:
 
 
 def split_networks(rows: Rows) -> tuple[Rows, Rows]:
-    """Split rows of :func:`with_network` into the tested network's and the other one's."""
+    """Split rows of :func:`with_network` into the rows of the tested and the other network."""
     clips = (None, None) if rows.clips is None else split_networks(rows.clips)
     first, second = (values.contiguous() for values in rows.values.chunk(2, dim=1))
     return replace(rows, values=first, clips=clips[0]), replace(rows, values=second, clips=clips[1])
 
 
 def split_alterations(rows: Rows, alterations: Sequence[str]) -> Rows:
-    """Split rows of :func:`with_alterations` into unaltered values and ``altered`` ones by name."""
+    """Split rows of :func:`with_alterations` into unaltered values and altered values by name."""
     # The parts share one matrix, so that collecting rows over ranks needs no special case.
     first, *others = rows.values.chunk(1 + len(alterations), dim=1)
     central = None if rows.central is None else rows.central[:, : first.shape[1]]

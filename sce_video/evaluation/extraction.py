@@ -1,4 +1,4 @@
-"""Extraction of a dataset's features into a file, by local or remote processes, with resume.
+"""Resumable extraction of a dataset's features into a file, by local or remote processes.
 
 It is the job of :mod:`sce_video.inference.embed_job` for the samples of a config's dataset. The
 samples are embedded one by one or, if the loader cuts the views, batch by batch.

@@ -44,7 +44,7 @@ class LinearFitLoop(ResumableTrainLoop):
         runner: The runner. Its model has a backbone, and a ``cls_head`` with the layer ``fc_cls``.
         dataloader: Loader of the training videos, or its config.
         l2: Weight decay of the fit, on standardised features and the mean cross-entropy.
-        max_views: Views per forward pass, which bound the memory of the device.
+        max_views: Number of views per forward pass, which limits the device memory.
         max_epochs: Number of passes, 1.
 
     Raises:
@@ -143,7 +143,7 @@ class LinearFitLoop(ResumableTrainLoop):
 
 
 def feature_key(cfg: Config, weights: str) -> dict[str, Any]:
-    """Return all that the features of a video depend on besides its file.
+    """Return everything that a video's features depend on, except its file.
 
     Args:
         cfg: Config of a linear fit.

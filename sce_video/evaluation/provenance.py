@@ -35,12 +35,11 @@ _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 def describe_evaluation(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
     """Describe the provenance of a test: recipe, checkpoint, dataset, views, software.
 
-    ``benchmark`` is the benchmark that the recipe names, completed by the pretraining in the
-    checkpoint's recipe, and ``benchmark_problems`` lists what is unknown about it.
-    ``resolved_config`` is the config of the test. The configs of the training runs are in
-    ``checkpoint``. For a checkpoint that a validation metric selected, ``chosen_on_test`` states
-    whether it was selected on the tested data. ``kind`` is "recognition", "representation",
-    "detection" or "features".
+    ``benchmark`` is the recipe's benchmark, completed by the pretraining in the checkpoint's
+    recipe, and ``benchmark_problems`` lists what is unknown about it. ``resolved_config`` is the
+    config of the test. The configs of the training runs are in ``checkpoint``. For a checkpoint
+    that a validation metric selected, ``chosen_on_test`` states whether it was selected on the
+    tested data. ``kind`` is "recognition", "representation", "detection" or "features".
     """
     path = runner.cfg.get("load_from")
     checkpoint: dict[str, Any] = {"path": None}

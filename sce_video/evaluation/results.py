@@ -65,7 +65,7 @@ def compute_results(
     """Compute metrics with their intervals, outcomes, details and settings.
 
     Args:
-        metrics: Metrics to compute. Metrics of mmengine and mmaction2 return values only.
+        metrics: Metrics to compute. mmengine and mmaction2 metrics return values only.
         rows: Samples to evaluate.
         gallery: Samples to compare them with; None if the metrics need none.
         protocol: Settings on which the metrics depend. Metrics add the settings that they choose.

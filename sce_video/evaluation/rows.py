@@ -175,7 +175,7 @@ def mean_of_clips(rows: Rows) -> Rows:
 def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
     """Raise ValueError that names file and video unless there are videos and all have labels.
 
-    ``purpose`` names the evaluation that needs labels ("retrieval"), and ``name`` names rows that
+    ``purpose`` is the evaluation that needs labels ("retrieval"), and ``name`` describes rows that
     do not come from a file.
     """
     name = rows.source or name or "the feature set"

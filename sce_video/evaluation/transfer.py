@@ -1,4 +1,4 @@
-"""Transfer protocols on feature files: linear classifiers of scikit-learn on frozen features.
+"""Transfer protocols on feature files: scikit-learn's linear classifiers on frozen features.
 
 The many-shot protocol is logistic regression whose C is chosen on a validation split
 (linusericsson/ssl-transfer, ``linear.py``; tab:many-shot). The low-shot protocol is an SVM per
@@ -135,7 +135,7 @@ def load_transfer_parts(
 def on_dataset(results: Results, dataset: str | None) -> Results:
     """Return the results with the name of the dataset, in their benchmark, too.
 
-    The recipe of the features names what the network was pretrained on, as far as the checkpoint
+    The recipe of the features states what the network was pretrained on, as far as the checkpoint
     confirms it. The dataset is known only here.
 
     Args:
@@ -306,8 +306,8 @@ def many_shot(
 ) -> tuple[float, float, dict[float, float]]:
     """Fit on train for every C, choose on val, fit on both, score on test.
 
-    Every fit, in the order of the grid, starts from the solution of the one before and takes at
-    most ``max_iter`` iterations of L-BFGS, which do not converge on large sets. Of equal validation
+    Every fit, in the order of the grid, starts from the previous solution and takes at most
+    ``max_iter`` iterations of L-BFGS, which do not converge on large sets. Of equal validation
     scores, the first C is used, and a single C is not chosen. The bias is not penalised.
 
     Returns:

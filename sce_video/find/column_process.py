@@ -7,8 +7,8 @@ whose memory is limited and which the system ends by a timer. It is started as a
 
 A message is its length followed by its bytes. The process sends the statement that created the
 table, then the text and the bytes of ``facts``. A request has two lines, ``NUMBER OF VIDEOS`` and
-``CONDITION``. The answer is a series of messages that begin with KEYS, then one that begins with
-DONE or FAILED.
+``CONDITION``. The response is a series of messages that begin with KEYS, then a message that begins
+with DONE or FAILED.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Database:
                 yield keys.encode()
 
     def _allow(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
-        """Return whether SQLite may perform an action that a condition asks for."""
+        """Return whether SQLite may perform an action that a condition requires."""
         if action == sqlite3.SQLITE_SELECT:  # no query inside the condition or joined to this one
             self._selects += 1
             allowed = self._selects == 1

@@ -90,7 +90,7 @@ class VideoColumns:
     """Columns of an index's videos, for use by several threads.
 
     Every index has the column ``path``. Other columns come from the table of videos from which it
-    was created, and from a CSV file. The file's first line names its columns: ``path`` (or video,
+    was created, and from a CSV file. The file's first line lists its columns: ``path`` (or video,
     file, filename), relative to the indexed folder or absolute, and any others. If both sources
     contain a column, the file's is used. A column of numbers is compared as numbers and any other
     as text, so dates are written as ``2026-01-31``. Empty cells are NULL, and so are all cells of a
@@ -251,7 +251,7 @@ class _Database:
 
 
 def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | None:
-    """Return an index's file of columns: the given one, or ``columns.csv`` in its folder.
+    """Return an index's file of columns: the given file, or ``columns.csv`` in its folder.
 
     Raises:
         FileNotFoundError: If the given file is missing.
@@ -447,7 +447,7 @@ class _Values:
 
 
 class _Lines:
-    """Lines of a file or table of columns, the first of which names the columns.
+    """Lines of a file or table of columns, the first of which lists the columns.
 
     Attributes:
         missing: Number of videos without a line, set when the lines have been copied.
@@ -562,7 +562,7 @@ def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _utf8(text: str) -> str:
-    """Replace bytes that are not UTF-8, because SQLite refuses them."""
+    """Replace non-UTF-8 bytes, because SQLite refuses them."""
     if text.isascii():  # fast path, because there may be a million cells
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -56,7 +56,7 @@ def _span(start: float | None, end: float | None) -> tuple[float, float]:
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
     """Return the rows that are the query itself.
 
-    They are the rows of its file. Among windows and segments, they are the ones that share frames
+    They are the rows of its file. Among windows and segments, they are the rows that share frames
     with the moment.
     """
     if index.listed_in is not None:
@@ -119,7 +119,7 @@ def embed_query(model: VideoModel, query: Query, views: ViewOptions) -> np.ndarr
 
     Raises:
         VideoDecodeError: If it cannot be decoded, or is too large.
-        ValueError: If it is the moment of an image, or one behind the end of a video.
+        ValueError: If it is the moment of an image, or a moment beyond the end of a video.
     """
     from sce_video.datasets.readers.base import DecodeLimits
     from sce_video.datasets.readers.images import read_image
@@ -137,7 +137,7 @@ def embed_query(model: VideoModel, query: Query, views: ViewOptions) -> np.ndarr
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """An example, or several of a label.
+    """An example, or several examples of a label.
 
     Attributes:
         features: (M, D) features.
@@ -158,7 +158,7 @@ def read_example(index: VideoIndex, query: Query, model: Callable[[], VideoModel
 
 
 def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[Example, Example]:
-    """Return the videos of an index with a label as one example, and those with others as another.
+    """Return an index's videos with a label as one example, and all others as another.
 
     Raises:
         ValueError: If the list has no such label, or no video of the index has it.

@@ -43,9 +43,9 @@ def write_feature_column(
 
     A new column is a single commit, so it contains either all features or does not exist. The
     packets of the videos are not rewritten. An existing column with the same checkpoint and
-    settings keeps its features and receives the given ones. Until then, readers see its old state.
-    Table rows without a feature contain null. Features are read some thousand at a time, and are
-    stored in the temporary folder until all have been written.
+    settings keeps its features and receives the new features. Until then, readers see its old
+    state. Table rows without a feature contain null. Features are read some thousand at a time, and
+    are stored in the temporary folder until all have been written.
 
     Args:
         table: Path or URI of a table of :func:`~sce_video.data_tools.tables.import_videos`.
@@ -153,7 +153,7 @@ def open_feature_column(table: str, column: str | None = None) -> TableIndex:
         column: Name with or without ``feature_``; None for the only feature column.
 
     Raises:
-        ValueError: If the column does not exist, or there are several and none is named.
+        ValueError: If the column does not exist, or there are several and none is given.
     """
     known = feature_columns(table)
     if column is None:

@@ -195,7 +195,7 @@ def _check_not_empty(root: str, current: Mapping[str, FileRecord]) -> None:
     """Raise ValueError if no video has a feature.
 
     Such an index finds nothing. An existing index would lose all its rows, for example if a disk is
-    not mounted.
+    missing.
     """
     bad = [(path, r.reason) for path, r in current.items() if r.feature is None]
     if len(bad) == len(current):
@@ -215,7 +215,7 @@ def _read_known(
     """Read the records of the index, and whether it is complete, without unfinished records.
 
     The list from which an index was built may have been moved or copied. It counts as the same list
-    if it names the same rows, or half of them and the old list no longer exists.
+    if it contains the same rows, or half of them and the old list no longer exists.
     """
 
     def check_same(stored: IndexHeader, rows: Collection[str] = ()) -> None:

@@ -39,7 +39,7 @@ def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) ->
 
     Raises:
         FileNotFoundError: If there is no checkpoint at its path.
-        ValueError: If the checkpoint or the config is not the one of the index.
+        ValueError: If the checkpoint or the config does not belong to the index.
     """
     from sce_video.inference.model import build_model, load_model
     from sce_video.inference.network_input import ModelSettings
@@ -79,7 +79,8 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
 
     Raises:
         FileNotFoundError: If there is no checkpoint at that path.
-        ValueError: If it is not the one of the index, or the index names a URL and none was given.
+        ValueError: If it does not belong to the index, or the index states a URL and no path was
+            given.
     """
     from sce_video.engine.checkpoint import file_sha256
     from sce_video.inference.model import checkpoint_of

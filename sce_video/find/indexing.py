@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
     from sce_video.inference.network_input import ViewOptions
 
-#: Decoding processes for each GPU, unless more are asked for.
+#: Number of decoding processes for each GPU, unless more are requested.
 _PER_GPU = 8
 #: Extensions of lists and CSV files.
 _LISTS = (".csv", ".tsv", ".txt")
@@ -37,10 +37,10 @@ class IndexResult:
     Attributes:
         out: Folder of the index.
         report: Numbers of videos, and failures; None if the index was only checked.
-        repeated: Sentences on videos that the list contains several times.
+        repeated: Sentences about videos that the list contains several times.
         column: Number of features in the column of the table of videos; None without ``column``.
         checked: File or table whose content was checked; None if the index was built.
-        damaged: Sentences on its damaged files.
+        damaged: Sentences about its damaged files.
     """
 
     out: str
@@ -56,7 +56,7 @@ def index(options: IndexOptions) -> IndexResult:
 
     Raises:
         FileNotFoundError: If a named file or folder is missing.
-        ValueError: If the source is of the wrong kind, an option does not fit the index, or no
+        ValueError: If the source is of the wrong kind, an option does not suit the index, or no
             video can be read.
     """
     if options.check_only:
@@ -182,7 +182,7 @@ def _tell_outside(listed: LabelledVideos) -> None:
 
 
 def _network(options: IndexOptions, stored: VideoIndex | None) -> VideoModel:
-    """Return the given network, or the one that an existing index was built with."""
+    """Return the given network, or the network of an existing index."""
     from sce_video.find.index_network import IndexNetwork, model_of_index
     from sce_video.inference.model import load_model
 

@@ -64,8 +64,8 @@ class LabelList:
     """Labels of videos in a list ``path label`` and a file of class names.
 
     Every change is written immediately, and both files are replaced completely. Lines of videos
-    that are not in the index are kept. Line *i* of the class file, counted from 0, names label *i*,
-    as :class:`~sce_video.datasets.VideoDataset` reads ``ann_file`` and ``class_file``.
+    that are not in the index are kept. Line *i* of the class file, counted from 0, is the name of
+    label *i*, as :class:`~sce_video.datasets.VideoDataset` reads ``ann_file`` and ``class_file``.
 
     Args:
         file: File of the list. The classes are stored in a file next to it, for example

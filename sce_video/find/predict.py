@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from sce_video.inference.classifier import VideoClassifier
     from sce_video.inference.network_input import ViewOptions
 
-_MOST_WORKERS = 8  # decoding processes, unless more are asked for
-_MOST_CLIPS = 10  # per window, unless more are asked for
+_MOST_WORKERS = 8  # number of decoding processes, unless more are requested
+_MOST_CLIPS = 10  # number per window, unless more are requested
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
 
     Raises:
         FileNotFoundError: If a named file is missing.
-        ValueError: If the checkpoint contains no classifier, or an option does not fit it.
+        ValueError: If the checkpoint contains no classifier, or an option does not suit it.
             KeyboardInterrupt: After an interrupt. The files contain the results so far.
     """
     check_run(options.checkpoint)
@@ -114,7 +114,7 @@ def _listed(given: Sequence[str], extensions: Sequence[str]) -> list[str]:
         extensions: Extensions of the videos in folders.
 
     Raises:
-        FileNotFoundError: If there is no file, folder, object or row of a name.
+        FileNotFoundError: If there is no file, folder, object or row with a name.
         ValueError: If a folder contains no video.
         ObjectStoreError, TableError: If a store or a table cannot be read.
     """
@@ -135,7 +135,7 @@ def _listed(given: Sequence[str], extensions: Sequence[str]) -> list[str]:
 def _loaded(
     options: PredictOptions, names: Sequence[str] | None
 ) -> tuple[VideoClassifier, ViewOptions]:
-    """Return the classifier, and its views or the given ones."""
+    """Return the classifier, and its own or the requested views."""
     from sce_video.inference.classifier import load_classifier
 
     classifier = load_classifier(options.checkpoint, options.config, options.device, names)

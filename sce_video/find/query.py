@@ -208,14 +208,14 @@ _CACHED_ROWS = 512
 _SPARE = 16
 #: Largest difference between similarities that rounding to single precision can cause
 _ROUNDING = 1e-6
-#: Smallest number of windows compared after whitening
+#: Minimum number of windows compared after whitening
 _POOL = 1000
 #: Fraction of a large index that is compared after whitening: 1 / _POOL_PART
 _POOL_PART = 50
 #: Candidates that a vector index returns within a few dozen milliseconds
 _MOST_CANDIDATES = 2000
-#: Up to this number of excluded rows, a vector index is asked for as many additional candidates.
-#: If more rows are excluded, the number of candidates grows in proportion.
+#: Up to this number of excluded rows, as many additional candidates are requested from a vector
+#: index. If more rows are excluded, the number of candidates grows in proportion.
 _MOST_LEFT_OUT = 1000
 #: Safety factor on that proportion, chosen by hand, because excluded rows need not be typical
 _MORE = 1.5
@@ -249,9 +249,10 @@ def query_index(
             spreads out similarities that are all close to 1.
         exact: Whether to compare all features even if there is a vector index. They are also all
             compared without a vector index, with ``centred``, or if many rows are excluded.
-        whitened: Whether to rank by the cosine of features after ``index.whitening``. The compared
-            candidates (1000, or a fiftieth of the index) have the largest products with the
-            whitened query mapped back. None means ``index.whitens``, unless ``centred``.
+        whitened: Whether to rank by the cosine of features after ``index.whitening``. The
+            candidates to compare (1000, or a fiftieth of the index if larger) have the largest
+            inner products with the whitened query, mapped back to the original feature space. None
+            means ``index.whitens``, unless ``centred``.
 
     Raises:
         ValueError: If the index is empty, sizes differ, or ``k`` is below 1.

@@ -106,7 +106,7 @@ def search(options: SearchOptions, index: VideoIndex | None = None) -> SearchRes
 
 
 def _checked_query(options: SearchOptions) -> SearchQuery:
-    """Return the query after checking everything that it names.
+    """Return the query after checking everything that it refers to.
 
     Raises:
         FileNotFoundError: If a file is missing.

@@ -1,6 +1,6 @@
-"""Requests of programs and of the search page, and the answers to them.
+"""Requests of programs and of the search page, and the responses to them.
 
-These classes are the only definition of the interface. Requests are checked by them, answers are
+These classes are the only definition of the interface. Requests are checked by them, responses are
 built from them, and ``/api/v1/openapi.json`` is generated from them.
 """
 
@@ -169,7 +169,7 @@ class RowsAnswer(ApiMessage):
 class ResultsAnswer(ApiMessage):
     """Results, the most similar row first. ``more`` states whether there may be more results.
 
-    ``spans`` are the moments in seconds, null for whole videos. ``failures`` name the moments that
+    ``spans`` are the moments in seconds, null for whole videos. ``failures`` lists the moments that
     could not be refined.
     """
 

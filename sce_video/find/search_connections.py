@@ -1,7 +1,7 @@
-"""Checks and limits of connections to the search page: who may ask, how much, and how long.
+"""Checks and limits of connections to the search page: who may send requests, and how many.
 
-Every user of the machine can connect to the page. The token is seen only after a whole head of a
-request, so that the number, time and memory of connections without one are limited.
+Every user of the machine can connect to the page. The token is known only after the whole head of a
+request, so the number, time and memory of connections without a token are limited.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB: send fewer r
 _UPLOAD = f"{PREFIX}/upload"
 #: Requests with a body that do not change anything. All others except GET are only for the page.
 _READING = {f"{PREFIX}/{name}" for name in ("search", "rows", "missing", "upload")}
-#: Headers of every answer. The page sets its own policy, which contains a nonce.
+#: Headers of every response. The page sets its own policy, which contains a nonce.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -83,7 +83,7 @@ class LimitedProtocol(H11Protocol):
         return self.client[0] if self.client else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the time limit."""
+        """Cancel the time limit."""
         self._late.cancel()
         super().connection_lost(exc)
 
@@ -108,7 +108,7 @@ def server_config(app: Any) -> uvicorn.Config:
 
 
 async def read_body(receive: Receive, most: int) -> Receive | None:
-    """Read the body of a request, and return what receives it again.
+    """Read the body of a request, and return a function that receives it again.
 
     Returns None if the sender has gone, or if the body exceeds ``most`` bytes. Such a body is read
     to its end but not kept, so that its sender gets the answer.
@@ -224,7 +224,7 @@ _CLOSE = {"Connection": "close"}
 
 
 def _refused(status: int, reason: str, shown: bool = False) -> Response:
-    """Return the answer to a program, or the one that a browser shows."""
+    """Return the response to a program, or the page that a browser shows."""
     if not shown:
         return JSONResponse({"error": reason}, status_code=status, headers=_CLOSE)
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"

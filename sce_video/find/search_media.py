@@ -34,8 +34,8 @@ from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
 T = TypeVar("T")
-#: Content types of files that a browser is asked to play. The browser reports files that it cannot
-#: play.
+#: Content types of files that are sent to a browser for playback. The browser reports files that it
+#: cannot play.
 PLAYABLE = {
     ".mp4": "video/mp4",
     ".m4v": "video/mp4",

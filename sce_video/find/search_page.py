@@ -58,7 +58,7 @@ from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
 from sce_video.version import __version__
 
-#: Status of the answer to a request that raises an error.
+#: Status of the response to a request that raises an error.
 _STATUS: dict[type[Exception], int] = {
     NoRowError: 404,
     GoneError: 410,
@@ -137,7 +137,7 @@ def create_app(
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Answer every error with one sentence in JSON."""
+    """Return one sentence in JSON for every error."""
 
     @app.exception_handler(RequestValidationError)
     def _(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -187,7 +187,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
         }
         response = HTMLResponse(render_template(TEMPLATES, "search_page.html", values))
         # Plotly writes style rules, and WebGL maps compile the code that draws them, so two
-        # "unsafe-" sources are needed. A script runs only with the nonce of this answer.
+        # "unsafe-" sources are needed. A script runs only with the nonce of this response.
         response.headers["Content-Security-Policy"] = (
             f"default-src 'none'; script-src 'nonce-{nonce}' 'unsafe-eval'; "
             "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -215,7 +215,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
 
 
 def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """Describe the answers of an address that has files of these content types."""
+    """Describe the responses of an address that serves files of these content types."""
     schema = {"type": "string", "format": "binary"}
     return {200: {"content": {kind: {"schema": schema} for kind in kinds}}}
 
@@ -382,8 +382,7 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
     ) -> api.SegmentsAnswer:
         """Remove a segment by its number in the list of the video.
 
-        The status is 422 if the segment has another label, because the list has changed in the
-        meantime.
+        The status is 422 if the segment has another label, because the list has changed meanwhile.
         """
         return state.remove_segment(row, number, label)
 
@@ -416,8 +415,8 @@ def serve(options: SearchOptions) -> None:
 
     Raises:
         FileNotFoundError: If there is no index, or no checkpoint at the given path.
-        ValueError: If the index is empty or a table of videos, the checkpoint is not the one of the
-            index, the list of labels cannot be read, or the port is taken.
+        ValueError: If the index is empty or a table of videos, the checkpoint does not belong to
+            the index, the list of labels cannot be read, or the port is taken.
     """
     folder = options.folder
     if is_table_folder(folder):

@@ -45,8 +45,7 @@ from sce_video.utils.storage import absolute
 
 #: Largest number of points on the map. From a larger index, this many are taken at equal steps.
 MAP_POINTS = 20_000
-#: Seconds after which a worker that makes a picture is ended. Readers have lower limits of their
-#: own.
+#: Seconds after which a worker that makes a picture is ended. Readers have lower limits.
 _PICTURE_SECONDS = 45.0
 #: Seconds after which a worker that embeds a file or cuts a clip is ended.
 _EMBED_SECONDS = 240.0
@@ -126,7 +125,7 @@ class SearchState:
 
     def start(self) -> None:
         """Start the worker processes, so that the first picture need not wait for imports."""
-        with suppress(Exception):  # the first call says what is wrong
+        with suppress(Exception):  # the first call reports what is wrong
             self._pictures.open()
 
     def close(self) -> None:
@@ -214,7 +213,7 @@ class SearchState:
     # -- pictures --------------------------------------------------------------------------
 
     def picture(self, row: int, make: Any) -> bytes:
-        """Return what a function of ``search_media`` makes of a video, and keep it."""
+        """Return the result of a ``search_media`` function for a video, and keep it."""
         file = self.file(row)
         key = (row, make.__name__, _modified(file))
         span = None if self._spans is None else tuple(self._spans[row].tolist())
@@ -258,7 +257,7 @@ class SearchState:
 
     def search(self, search: api.SearchRequest) -> list[Match]:
         """Find the most similar videos or moments, the most similar first, without refining."""
-        out = ~self.matching(search)  # a mistyped condition is told before anything is embedded
+        out = ~self.matching(search)  # a mistyped condition is reported before anything is embedded
         given = self._examples(search)
         out[given.rows] = True
         return query_index(

@@ -136,7 +136,7 @@ class IndexHeader:
         num_crops: Number of crops per clip.
         windows: Division of videos into windows; None if a row is a whole video or a segment.
         listed_in: File that lists the videos or segments; None for a folder or table.
-        dataset: Class of the user's own that lists the videos of the folder; None for all videos.
+        dataset: User-defined class that lists the videos of the folder; None for all videos.
         imports: The user's own modules that registered network and dataset.
     """
 

@@ -39,7 +39,7 @@ def read_videos(
     Raises:
         FileNotFoundError: If the source does not exist.
         ValueError: If the source is neither an index nor a feature file, contains no videos or no
-            paths, or the list names none of its videos.
+            paths, or the list contains none of its videos.
     """
     name = os.fspath(source)
     if os.path.isdir(source):

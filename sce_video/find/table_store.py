@@ -55,7 +55,7 @@ _BATCH_BYTES = 128 * 2**20
 _DELETED_AT_ONCE = 1000
 #: Largest total size of features that stay in memory once they have been read.
 _HELD_BYTES = 256 * 2**20
-#: Number of rows from which on a vector index is made without being asked for.
+#: Number of rows from which on a vector index is made automatically.
 APPROXIMATE_ROWS = 200_000
 #: Number of rows from which on a vector index can be made.
 FEWEST_INDEXED = 256
@@ -408,7 +408,7 @@ class TableStore(IndexStore):
         return [file.relative_to(self.file).as_posix() for file in files]
 
     def _note_checksums(self) -> None:
-        """Note checksums of new files, and drop removed ones. Lance itself has none."""
+        """Record checksums of new files, and drop removed files. Lance itself has none."""
         noted = self._noted()
         sums = {
             name: noted[name] if name in noted else _checksum(self.file / name)
@@ -535,7 +535,7 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
 
 
 def feature_array(matrix: np.ndarray, missing: Any = None) -> Any:
-    """Return features (N, D) as an array of ``pyarrow``, null for missing ones."""
+    """Return features (N, D) as a ``pyarrow`` array, null for missing features."""
     import pyarrow as pa
 
     values = pa.array(matrix.reshape(-1))

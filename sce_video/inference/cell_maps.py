@@ -35,7 +35,7 @@ from sce_video.utils.files import local_copy
 
 @dataclass(frozen=True, eq=False)
 class SeenClip:
-    """One clip of a file as a network sees it.
+    """One clip of a file, as the input of a network.
 
     Attributes:
         path: Path of the file as given.
@@ -74,12 +74,12 @@ def read_clips(
         num_clips: Number of clips from the beginning to the end; 1 selects the centre.
         at: Time in seconds in the middle of the only clip, which is moved to lie in the video;
             None for clips at equal steps.
-        size: Side of the frames that the network sees, in pixels; None for the test crop.
+        size: Side of the network's input frames in pixels; None for the test crop.
 
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If ``num_clips`` is below 1, the video does not contain the time ``at``, or a
-            clip is selected for a network that sees the whole video (segment sampling).
+            clip is selected for a network that processes the whole video (segment sampling).
         VideoDecodeError: If the file cannot be decoded.
     """
     path = os.fspath(path)
@@ -141,7 +141,7 @@ class ClassActivation:
         clips: K clips.
         maps: K arrays (t, h, w) float32 with each cell's contribution to the score of the class.
             Their mean over all cells plus ``bias`` is the score.
-        label: Number of the class.
+        label: Index of the class.
         bias: Bias of the class in the linear layer.
         scores: (K,) score (logit) of the class in each clip.
         probabilities: (classes,) softmax probabilities, averaged over the clips.
@@ -268,7 +268,7 @@ def class_activation(
 
 
 def class_number(classes: Sequence[str], name: str) -> int:
-    """Return the number of a class by its name; ValueError suggests the most similar name."""
+    """Return the index of a class by its name; ValueError suggests the most similar name."""
     if name in classes:
         return list(classes).index(name)
     near = difflib.get_close_matches(name, classes, 1, 0.4)

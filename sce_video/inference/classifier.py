@@ -201,7 +201,7 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
 def _class_names(
     stored: dict[str, Any], given: Sequence[str] | None, num_classes: int, checkpoint: str
 ) -> tuple[str, ...]:
-    """Return the output names: the given ones, otherwise the checkpoint's, or () without either."""
+    """Return the names that were given, otherwise the checkpoint's names, or () without either."""
     meta = stored.get("meta")
     names = given if given is not None else meta.get("classes") if isinstance(meta, dict) else None
     if names is None or (given is None and len(names) == 0):
@@ -226,8 +226,8 @@ def class_probabilities(
     """Compute class probabilities of videos: the mean softmax vector over the views of each.
 
     Arguments and errors are as in :func:`~sce_video.inference.embed.embed_videos`, except that
-    ``options`` are by default the views of the test pipeline, and that anything but a classifier
-    raises TypeError.
+    ``options`` default to the views of the test pipeline, and that any other model than a
+    classifier raises TypeError.
 
     Returns:
         (N, K) float32, K in the order of ``classifier.classes``; every row sums to 1.

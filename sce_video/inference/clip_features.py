@@ -1,4 +1,4 @@
-"""Features of the single clips of videos, with the time and the memory that they cost."""
+"""Features of the individual clips of videos, and their cost in time and memory."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class NetworkPerClip(VideoModel):
 def clip_network(
     model: VideoModel, num_clips: int, by_position: bool = False, all_pools: bool = False
 ) -> NetworkPerClip:
-    """Return a network that gives the features of up to ``num_clips`` clips of each video.
+    """Return a network that computes the features of up to ``num_clips`` clips of each video.
 
     Args:
         model: The network.
@@ -180,7 +180,7 @@ def embed_clips(
 
 
 def _peak_memory(device: torch.device) -> int | None:
-    """Return the largest memory of this process, or that it had on its GPU, in bytes."""
+    """Return the peak memory of this process in bytes, on its GPU if it uses one."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # Unlike ru_maxrss, it does not include the memory of the parent process.

@@ -33,7 +33,7 @@ _BT601 = 6
 #: FFmpeg's number of the range to which swscale converts RGB (AVCOL_RANGE_MPEG).
 _LIMITED = 1
 _SEEK_BEFORE = 1.0  # seconds of audio that a decoder may need before the first sample
-#: Containers that take any codec; others are written as Matroska.
+#: Containers that accept any codec; for other containers, clips are written as Matroska.
 _REMUXED = (".mp4", ".mov", ".m4v", ".mkv", ".webm")
 #: Largest number of bytes that a clip's name takes from its source's name, because file systems
 #: allow 255 for the whole name.
@@ -108,7 +108,7 @@ class _Sound:
         return cls(source, best_video_stream(path, source), table, start, end)
 
     def _frames(self) -> Iterator[Any]:
-        """Yield decoded audio, from before the start of the stretch on."""
+        """Yield decoded audio, beginning before the start of the stretch."""
         base = self._stream.time_base
         before = max(0, int((self._start - _SEEK_BEFORE) / base))
         if self._table is None:
@@ -131,7 +131,7 @@ class _Sound:
                 yield from packet.decode()
 
     def _parts(self, rate: int) -> Iterator[np.ndarray]:
-        """Yield samples (2, n) float32 of the stretch in order, and silence for missing ones."""
+        """Yield samples (2, n) float32 of the stretch in order, and silence for missing samples."""
         resampler = AudioResampler(format="fltp", layout="stereo", rate=rate)
         base, at = self._stream.time_base, 0
         wanted = round((self._end - self._start) * rate)

@@ -101,7 +101,7 @@ class EmbedJob(BatchJob):
         return {**vars(self), "network": network, "_sent": True}
 
     def setup(self) -> None:
-        """Move the network to the device of this process, unless it is the one that sent it."""
+        """Move the network to the device of this process, unless this process sent it."""
         if not self._sent:
             return
         # A row must not depend on the number of threads, but a sum over a whole tensor does.

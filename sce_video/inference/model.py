@@ -69,7 +69,7 @@ def checkpoint_of(run: str | Path) -> str:
     Args:
         run: Folder or URL of a run, which refers to
             :func:`~sce_video.utils.run_files.newest_checkpoint`, a checkpoint, or the folder of a
-            pretrained network. A model of transformers or timm, given by its folder or as
+            pretrained network. A transformers or timm model, given by its folder or as
             ``hf:OWNER/MODEL``, is imported first.
 
     Raises:
@@ -115,7 +115,7 @@ class StoredNetwork:
 
 
 def read_network(checkpoint: str | Path, config: str | Path | None) -> StoredNetwork:
-    """Read a checkpoint, and the config inside it or the given one (see :func:`load_model`)."""
+    """Read a checkpoint, and its own config or the given config (see :func:`load_model`)."""
     checkpoint = checkpoint_of(checkpoint)
     content = load_checkpoint_file(checkpoint)
     if config is None and not has_config(content):
@@ -145,7 +145,7 @@ def load_model(
 
     Args:
         checkpoint: Run or checkpoint, in any form that :func:`checkpoint_of` accepts. Without
-            ``config``, it can also be a state dict of torchvision (docs/encoders.md).
+            ``config``, it can also be a torchvision state dict (docs/encoders.md).
         config: Config file. It is needed for a converted checkpoint, which contains no config.
         device: Device, for example "cuda:1"; None selects a GPU if there is one.
 

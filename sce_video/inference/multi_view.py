@@ -233,8 +233,8 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
             return logits.float().softmax(dim=-1).flatten(1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
-        # If the views were cut earlier, the batch does not tell clips from crops, so take the
-        # middle view.
+        # If the views were cut earlier, clips and crops are not distinguished, so take the middle
+        # view.
         central = [central_view(video) for video in batch.get("videos", ())]
         central = central or [len(videos[0]) // 2] * len(videos)
         mean = torch.stack([video.mean(dim=0) for video in videos]).cpu()

@@ -74,9 +74,9 @@ class ModelSettings:
         num_frames: T, number of frames per clip; 1 for an image network.
         short_side: Length in pixels to which the short side of a frame is scaled.
         crop_size: Side of the square crop in pixels.
-        resize: "linear" does not filter. "bilinear" and "bicubic" are antialiased as in the
-            processors of transformers. "square" and "square_bicubic" are the same without keeping
-            the aspect ratio. With "network", the network resizes whole frames.
+        resize: "linear" does not filter. "bilinear" and "bicubic" are antialiased as in
+            transformers processors. "square" and "square_bicubic" are the same without keeping the
+            aspect ratio. With "network", the network resizes whole frames.
     """
 
     backbone: dict[str, Any]
@@ -474,7 +474,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
         ValueError: If there are no videos, or an array is empty or not (T, H, W, 3) uint8.
         FileNotFoundError: If a file does not exist.
     """
-    # A path is a sequence of letters and an array one of frames, so neither is a list of videos.
+    # Paths and arrays are sequences (of letters or frames), but not lists of videos.
     single = isinstance(videos, str | os.PathLike)
     if single or (isinstance(videos, np.ndarray | Tensor) and videos.ndim != 5):
         videos = [videos]

@@ -1,4 +1,4 @@
-"""The test of a checkpoint's network, by the config inside the checkpoint.
+"""The test of a checkpoint's network, built from the config inside the checkpoint.
 
 A config file is a program, so the config file in the folder of a run is not executed. The config
 inside the checkpoint is read as data. Only what a test needs is built, from classes of this
@@ -20,9 +20,9 @@ from sce_video.engine.recipes import recipes_folder
 from sce_video.engine.weights import checked_parts, test_settings
 from sce_video.inference.network_input import TEST_CROPS, ModelSettings, settings_from_config
 
-#: Keys for the data of the recipe, because a test has its own data.
+#: Keys that describe the recipe's dataset. They are dropped, because a test has its own data.
 _OF_THE_DATA = ("ann_file", "block_size", "class_file", "data_root", "storage_options")
-#: Keys of the facts about its recipe in a result, as plain data.
+#: Keys in a result that describe its recipe, as plain data.
 _CLAIMS = ("benchmark", "split")
 
 

@@ -69,7 +69,7 @@ class _CutSettings:
 
     #: Side in pixels to which a frame is reduced before its colours are counted.
     side: int = 32
-    #: Bins per colour channel.
+    #: Number of histogram bins per colour channel.
     bins: int = 8
     #: Smallest share of the colours that a cut changes, as half the L1 distance between two
     #: histograms.

@@ -1,4 +1,4 @@
-"""Upload of networks to the Hugging Face hub and download from it, by its own mixin."""
+"""Upload of networks to the Hugging Face hub, and download from it, with the hub's own mixin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter of a network for the package mteb, whose leaderboards have tasks on videos."""
+"""Adapter of a network for the package mteb, whose leaderboards have video tasks."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def iterate_job(
 
 
 def _check_run(job: BatchJob, outcome: Outcome) -> None:
-    """Raise the error that ends a run, if the outcome contains one. No item has failed then."""
+    """Raise the error if the outcome ends the run. In that case, no item has failed."""
     if outcome.fault in ("storage", "run"):
         raise (StorageError if outcome.fault == "storage" else RunError)(outcome.detail)
     if outcome.fault == "setup":

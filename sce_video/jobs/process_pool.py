@@ -1,4 +1,4 @@
-"""Items of a job in processes of this machine. A crash or a hang costs only one item.
+"""Job items in processes of this machine. A crash or a hang costs only one item.
 
 The processes belong to ``pebble.ProcessPool``, which kills a worker that exceeds its time limit and
 replaces one that crashed. The replacement takes a minute if the worker was killed while it was
@@ -35,8 +35,8 @@ Key = TypeVar("Key")
 _GRACE = 2.0  # seconds for a function that watches the time itself to return before it is killed
 _SETUP_SECONDS = 900.0  # for ``start``
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_MOST_BREAKS = 5  # pools that break, one after the other, without completing an item
-_AHEAD = 2  # items scheduled per worker: the one in progress and the next
+_MOST_BREAKS = 5  # maximum number of pools that break in succession without completing an item
+_AHEAD = 2  # number of items scheduled per worker: the one in progress and the next
 
 
 class WorkersEndedError(UserError, RuntimeError):
@@ -79,7 +79,7 @@ def process_items(
         function: Function of one argument. It is pickled, so it is defined at the top level of a
             module.
         items: Keys and arguments, consumed as workers become free. None means that no further item
-            is available now. The caller then asks for an outcome only while some items have none.
+            is available now. The caller then requests an outcome only while some items have none.
         workers: Number of processes.
         timeout: Seconds that an item may take. Its process is killed 2 s later.
         preload: Modules that are imported once, before the workers are forked.

@@ -1,11 +1,10 @@
-"""Items of a job on a Ray cluster.
+"""Job items on a Ray cluster.
 
 Every Ray actor hands its items to one process of :func:`run_local`. A time limit, a crash or an
-exception therefore has the same effect as on one machine, and an error of Ray means that its
-process or machine was lost. Ray's own retries are off, because they know neither whether an item is
-at fault (it is tried twice) nor the paths of an attempt. Items that take less than a second are
-sent in groups, because a call costs time. They are still processed, limited and recorded one by
-one.
+exception therefore has the same effect as on one machine, and a Ray error means that its process or
+machine was lost. Ray's own retries are off, because they know neither whether an item is at fault
+(it is tried twice) nor the paths of an attempt. Items that take less than a second are sent in
+groups, because a call costs time. They are still processed, limited and recorded one by one.
 """
 
 from __future__ import annotations
@@ -127,17 +126,17 @@ def check_versions(ray: Any) -> None:
             )
 
 
-_AHEAD = 2  # calls scheduled per actor: the one in progress and the next
+_AHEAD = 2  # number of calls scheduled per actor: the one in progress and the next
 #: Intended duration in seconds of the items of one call. Shorter calls would mostly consist of
 #: overhead.
 _CALL_SECONDS = 1.0
 #: Maximum number of items per call. If a call is lost, its items are processed again, one by one.
 _MOST_TOGETHER = 64
-#: Attempts of one item that may end in a crash. The item may be the cause.
+#: Maximum number of crashes per item. The item may be the cause.
 _MOST_CRASHES = 2
-#: Attempts of one item that may be lost with their node. The item is rarely the cause.
+#: Maximum number of times an item is lost with its node. The item is rarely the cause.
 _MOST_LOSSES = 5
-_MOST_STARTS = 10  # consecutive processes that may end before they process an item
+_MOST_STARTS = 10  # maximum number of consecutive processes that end before processing an item
 _PATIENCE = 300.0  # seconds without a free slot in the cluster, beyond what items may take
 _LOOK_EVERY = 10.0  # seconds between two looks at the size of the cluster
 
@@ -147,8 +146,8 @@ def run_on_ray(
 ) -> Done:
     """Yield (item, outcome) in order of completion. Each actor has at most two calls in progress.
 
-    An item whose process crashes is tried once more, and one whose machine is lost up to five
-    times. Then the fault is ``crash`` or ``lost``.
+    An item whose process crashes is tried once more, and an item whose machine is lost up to five
+    times. After that, its fault is ``crash`` or ``lost``.
 
     Args:
         job: Job whose class can be imported on the cluster.
@@ -226,7 +225,7 @@ class _Actors:
         """Start missing actors. Actors without room wait in Ray."""
         self._looked = time.monotonic()
         wanted, job = self._count, self._job
-        if wanted is None:  # a GPU may be shared: a quarter of one gives four slots there
+        if wanted is None:  # GPUs can be shared: 0.25 GPU per worker gives four slots
             found = self._ray.cluster_resources()
             rooms = [found.get(n, 0) / w for n, w in (("CPU", job.cpus), ("GPU", job.gpus)) if w]
             wanted = max(1, int(min(rooms, default=1)))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from sce_video.utils.tensors import to_device
 
-# Kernel size per axis for every frame size. Source: the authors' code (juliendenize/eztorch,
-# eztorch/configs/transform/contrastive).
+# Kernel size per axis, in pixels, for every frame size. Source: the authors' code
+# (juliendenize/eztorch, eztorch/configs/transform/contrastive).
 BLUR_KERNEL = 23
 
 
@@ -107,7 +107,7 @@ class RotatedHue(NamedTuple):
 
 
 def solarise(x: Tensor) -> Tensor:
-    """Return 1 - x for values of 0.5 and more, and x for smaller ones."""
+    """Return 1 - x for values of 0.5 and more, and x for smaller values."""
     return _mask(torch.ge, x, 0.5).sub_(x).abs_()
 
 
@@ -269,9 +269,9 @@ def draw_parameters(
 ) -> ViewParameters:
     """Draw the parameters of one view for the samples with these seeds.
 
-    Every sample uses the same 14 uniform numbers in the same order for all distributions: 5
-    decisions, 4 factors, sigma, and 4 keys. The ranking of the keys is the order of the colour
-    jitter, so all 24 orders are equally likely.
+    For all distributions, every sample draws 14 uniform numbers in the same order: 5 decisions, 4
+    factors, sigma, and 4 keys. The ranking of the keys is the order of the colour jitter, so all 24
+    orders are equally likely.
 
     Args:
         augmentation: Distributions of the view.
@@ -316,9 +316,9 @@ _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
 def planned_operations(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
     """Return the operations in order, each with the samples (int64 indices) that it applies to.
 
-    The colour jitter takes four rounds. In round r, each jittered sample gets the r-th operation of
-    its own order, so a round consists of at most four batched operations for any batch size. Grey,
-    blur, solarise and flip follow in the order of the authors' code (juliendenize/eztorch,
+    The colour jitter runs in four rounds. Round r applies the r-th operation in the order of each
+    jittered sample, so a round has at most four batched operations for any batch size. Grey, blur,
+    solarise and flip follow in the order of the authors' code (juliendenize/eztorch,
     eztorch/configs/transform/contrastive). Operations without effect are left out.
     """
     p = parameters

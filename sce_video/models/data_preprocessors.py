@@ -43,9 +43,9 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         channels_last: Whether views are returned in ``torch.channels_last_3d`` memory.
         chunk_size: Number of samples that are processed together. It affects speed and memory
             (about five times as many float views), and changes results only by rounding. None means
-            32, or on a CPU as many as fit into its caches of 4 MiB. A fused augmentation processes
-            all samples together.
-        fused: Whether torch.compile makes a few large kernels of the augmentation
+            32, or on a CPU as many as fit into 4 MiB of cache. A fused augmentation processes all
+            samples together.
+        fused: Whether torch.compile turns the augmentation into a few large kernels
             (:mod:`~sce_video.models.fused_augmentation`), which changes values only by rounding.
             None means on a GPU for which it can compile. Kernels are made in the first step, and
             for the first eight shapes of clips only.

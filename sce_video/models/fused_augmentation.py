@@ -1,18 +1,19 @@
 """The augmentation of a whole batch as three functions that torch.compile makes into kernels.
 
 :func:`~sce_video.models.augmentation.augment` computes every operation for the samples that it
-applies to, which suits a CPU. On a GPU it is a thousand small kernels that read and write the views
-again and again. Here every sample takes the same path. An operation that does not apply to a sample
-gets values that change nothing, so shapes and code do not depend on what was drawn.
+applies to, which suits a CPU. On a GPU, it would launch a thousand small kernels that read and
+write the views again and again. Here every sample takes the same path. An operation that does not
+apply to a sample gets values that change nothing, so shapes and code do not depend on what was
+drawn.
 
-The colour jitter has four operations in an order of the sample's own. Contrast needs the mean luma
-of the frame that it gets, so it divides the jitter into a stage before it and a stage after it.
-Within a stage, brightness and saturation come before or after hue, and in either order. A stage
-thus consists of two blends, hue, and two more blends. Of these steps, only those change a sample
-that its own order asks for.
+The colour jitter has four operations, whose order differs between samples. Contrast needs the mean
+luma of its input frame, so it divides the jitter into one stage before and one stage after. Within
+a stage, brightness and saturation come before or after hue, and in either order. A stage thus
+consists of two blends, hue, and two more blends. Steps that are not part of a sample's order leave
+the sample unchanged.
 
-Values stay in float32 between the functions. The error of half precision, up to 2.4e-4, would
-exceed the difference of 1e-5 to a computation in float64 that is tested.
+Values stay in float32 between the functions. The rounding error of half precision (up to 2.4e-4)
+would exceed the tolerance of 1e-5 relative to float64 that the tests require.
 """
 
 from __future__ import annotations
@@ -52,14 +53,13 @@ _SHIFT = 8
 _ROTATES = 9  # 1 if the hue is rotated, otherwise 0
 _STAGE_COLUMNS = 10
 
-# Number of shapes of clips for which a process makes kernels, after which torch.compile would give
-# up the functions.
+# Number of shapes of clips for which a process makes kernels, after which torch.compile stops.
 _MOST_SHAPES = 8
 _shapes: set[tuple[int, ...]] = set()
 
 
 class Column(IntEnum):
-    """First columns of the parts of the table of a view's parameters."""
+    """First column of each part of a view's parameter table."""
 
     BEFORE = 0  # stage before contrast
     AFTER = _STAGE_COLUMNS  # stage after contrast
@@ -80,9 +80,9 @@ def can_compile(device: torch.device) -> bool:
 
 
 def accepts(shape: tuple[int, ...]) -> bool:
-    """Return whether clips of a shape get kernels. The first eight shapes of a process do.
+    """Return whether clips of a shape get kernels. Only the first eight shapes in a process do.
 
-    Other shapes are rare in a training, for example batches from which a bad file was left out.
+    Other shapes are rare in a training run, for example batches from which a bad file was left out.
     """
     if len(_shapes) < _MOST_SHAPES:
         _shapes.add(shape)
@@ -91,7 +91,7 @@ def accepts(shape: tuple[int, ...]) -> bool:
 
 @functools.cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of this module as kernels, which are made for each shape of its arguments.
+    """Return a function of this module compiled to kernels, separately for each argument shape.
 
     A function runs eagerly where torch.compile does not work, for example while a dispatch mode
     records operations.

@@ -250,7 +250,7 @@ class AttentiveProbeHead(nn.Module):
         num_classes: Number of classes, K. If it is None in a config, tools/train.py counts the
             classes of the training data.
         in_channels: Channels C of the features, a multiple of ``num_heads``. If it is None in a
-            config, the backbone's are used.
+            config, the backbone's channels are used.
         lrs: Learning rates. The grid combines each of them with each weight decay.
         weight_decays: Weight decays for all parameters of a probe.
         num_heads: Number of attention heads.
@@ -327,7 +327,7 @@ class AttentiveProbeHead(nn.Module):
 
         Args:
             features: (N, C, ...) of a frozen backbone.
-            loss_aux: An argument of mmaction2 that is not used here.
+            loss_aux: An mmaction2 argument that is not used here.
 
         Returns:
             Logits (N, G, K) of all G probes, or (N, K) of one probe.
@@ -360,7 +360,7 @@ class AttentiveProbeHead(nn.Module):
         Args:
             features: (N, C, ...) of a frozen backbone.
             data_samples: N ``ActionDataSample`` of mmaction2, with a label.
-            loss_aux: An argument of mmaction2 that is not used here.
+            loss_aux: An mmaction2 argument that is not used here.
 
         Returns:
             ``loss``, ``ce_min`` and ``ce_max``.

@@ -80,7 +80,7 @@ class I3DHead(BaseModule):
     def forward(self, features: Tensor, loss_aux: dict | None = None) -> Tensor:
         """Return logits (N, K) of feature maps (N, C, T, H, W).
 
-        ``loss_aux`` is an argument of mmaction2 that is not used here.
+        ``loss_aux`` is an mmaction2 argument that is not used here.
         """
         pooled = F.adaptive_avg_pool3d(features, 1)
         return self.fc_cls((self.dropout(pooled) if self.dropout else pooled).flatten(1))

@@ -11,7 +11,7 @@ from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
 #: Ways to turn the features of an encoder into one representation. Each family of models offers
 #: some of them.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
-#: Ways to turn the frame features of an image network into one representation.
+#: Ways to turn an image network's frame features into one representation.
 FRAME_POOLS = (
     "mean",
     "mean+absdiff",

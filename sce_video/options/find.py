@@ -31,7 +31,7 @@ PARTS = "parts"
 SPEED = "speed"
 SHORT = "short"
 LATE = "late"
-#: All kinds of edited copies. Each of them costs processor time, so each is switched on by name.
+#: All kinds of edited copies. Each kind costs processor time, so it must be requested by name.
 EDITS = (MIRRORED, PARTS, SPEED, SHORT, LATE)
 #: Criteria for the video of a group that stays, in their default order.
 PREFERENCES = ("length", "resolution", "bitrate")

@@ -256,9 +256,9 @@ class CompareOptions(Options):
             raise OptionError("give two runs or more. sce-video report RUN shows a single one")
 
 
-#: A frame of the query is compared by the mean of its cells.
+#: Value that compares a query frame by the mean of its cells.
 MEAN = "mean"
-#: A frame of the query is compared by all its cells, of which the most similar counts.
+#: Value that compares a query frame by all its cells, of which the most similar counts.
 BEST = "best"
 _EXPLAINED = "explain a class"
 _COMPARED = "compare two videos"

@@ -9,8 +9,8 @@ from typing import ClassVar
 from sce_video.options.declare import OptionError, Options, option
 from sce_video.options.shared import CONFIG, DEVICE, RUN
 
-# Weights of the examples, the counter-examples and the text. The values are the ones of Manning et
-# al., Introduction to Information Retrieval, section 9.1.1.
+# Weights of the examples, the counter-examples and the text. The values come from Manning et al.,
+# Introduction to Information Retrieval, section 9.1.1.
 LIKE_WEIGHT = 0.75
 UNLIKE_WEIGHT = 0.15
 TEXT_WEIGHT = 1.0

@@ -63,7 +63,7 @@ def check_dataset(options: Any, *others: str) -> None:
         raise OptionError(f"{{dataset}} lists the videos. Remove it or {{{given[0]}}}")
 
 
-#: Trained network. The function of a command checks the format and the file.
+#: A trained network. Each command's function checks the format and that the file exists.
 RUN = Spec(
     "run or checkpoint, also s3://...; or a model of transformers or timm: FOLDER, hf:OWNER/MODEL. "
     "NAME:POOL pools the frames of an image network in another way (docs/encoders.md)",

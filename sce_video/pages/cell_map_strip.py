@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 #: Perceptually uniform (Smith and van der Walt, matplotlib): equal steps look equal.
 _COLOURS = "inferno"
-_HEAT = 0.62  # share of the colour of a cell, the rest is the frame in grey
-_MARK = (0, 230, 220)  # colour of a marked frame or cell, in no frame's way on inferno
-_SIDE = 224  # pixels of a frame on the page
+_HEAT = 0.62  # share of a cell's colour; the rest is the frame in grey
+_MARK = (0, 230, 220)  # colour of a marked frame or cell, which stands out on inferno
+_SIDE = 224  # side of a frame on the page, pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +42,11 @@ class MapStrip:
     note: str  # what the maps show
     frames: np.ndarray  # (n, S, S, 3) uint8 RGB
     times: np.ndarray | None  # (n,) seconds; None for an image
-    # (n, h, w), a number for every cell of each frame; None draws the frames alone.
+    # (n, h, w), a number for every cell of each frame; None draws only the frames.
     maps: np.ndarray | None = None
     marked: int | None = None  # index of the frame with a border
     cell: tuple[int, int] | None = None  # row and column in the marked frame, with its own border
-    grid: tuple[int, int] | None = None  # (h, w) of the cells, without which none can be marked
+    grid: tuple[int, int] | None = None  # (h, w) of the cells; None if no cell can be marked
 
     def time_of(self, index: int) -> str:
         """Return the seconds of a frame as text; ``image`` for an image."""
@@ -58,7 +58,7 @@ class MapStrip:
         return [heat_frame(f, m, scale) for f, m in zip(self.frames, maps, strict=False)]
 
     def marked_frames(self) -> list[np.ndarray]:
-        """Return the frames, the marked one with its border, its cell with another."""
+        """Return the frames, with borders around the marked frame and its cell."""
         import cv2
 
         frames = [np.ascontiguousarray(frame) for frame in self.frames]
@@ -100,12 +100,12 @@ class Scale:
 def common_scale(maps: Sequence[np.ndarray], name: str) -> Scale:
     """Return the scale from the smallest to the largest value of all maps."""
     low, high = min(float(m.min()) for m in maps), max(float(m.max()) for m in maps)
-    spread = max(high - low, 1e-6 * max(1.0, abs(high)))  # equal values: all are dark
+    spread = max(high - low, 1e-6 * max(1.0, abs(high)))  # if all values are equal, all are dark
     return Scale(low, low + spread, name)
 
 
 def chosen_frames(count: int, most: int, marked: int | None = None) -> np.ndarray:
-    """Choose at most ``most`` of ``count`` frames at equal steps, with first, last and marked one.
+    """Choose up to ``most`` of ``count`` frames evenly, with the first, last and marked frame.
 
     Returns their ascending indices. ``marked`` replaces the chosen frame nearest to it.
     """
@@ -209,7 +209,7 @@ def activation_strips(
 
     The maps show what each cell adds to the score (logit) of the class. The note of a strip
     contains the score, its bias, the probability of the class, and the most probable class if it is
-    another one.
+    a different class.
     """
     label, probabilities = activation.label, activation.probabilities
     about = f"class {classifier.classes[label]}, probability {probabilities[label]:.3f}"
@@ -227,8 +227,8 @@ def activation_strips(
 def similarity_strips(similarity: Similarity, most: int) -> list[MapStrip]:
     """Return the query's strip, with frame and cell marked, then one for each clip of the key.
 
-    The maps of the key are cosines. The note of a strip names its most similar cell and the second
-    at which the cell lies. Each strip has at most ``most`` frames.
+    The maps of the key are cosines. The note of a strip states its most similar cell and the time
+    of this cell in seconds. Each strip has at most ``most`` frames.
     """
     query, frame, cell = similarity.query, similarity.frame, similarity.cell
     what = "the best of all cells" if similarity.best else "the mean of all cells"

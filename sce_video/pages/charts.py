@@ -12,7 +12,7 @@ import numpy as np
 from sce_video.pages.run_record import Row, RunRecord
 from sce_video.utils.metric_names import NOT_FRACTIONS
 
-#: Bins of a long curve: more than a wide screen has pixels for.
+#: Number of bins in a long curve, more than a wide screen has pixels.
 MAX_BINS = 1000
 #: Curves with at most this many points are kept as they are.
 MAX_POINTS = 2 * MAX_BINS
@@ -72,9 +72,9 @@ class Kind:
     title: str  # what is drawn
     note: str  # how to read it
     names: Mapping[str, str] = field(default_factory=dict)  # labels, by the names of logged values
-    percent: bool = False  # values are shares, drawn in percent
-    online: bool = False  # values are of the online evaluation
-    apart: bool = False  # each value has a chart of its own: their sizes differ
+    percent: bool = False  # whether values are shares, drawn in percent
+    online: bool = False  # whether values come from the online evaluation
+    apart: bool = False  # whether each value has its own chart, because sizes differ
 
     def title_of(self, name: str) -> str:
         """Return the title of a chart of one value."""
@@ -245,7 +245,7 @@ def _numbers(values: Any) -> list[float | int | None] | None:
     for value in values.tolist():
         if not math.isfinite(value):
             found.append(None)
-        else:  # 3 is shorter in the page than 3.0
+        else:  # in the page, 3 is shorter than 3.0
             found.append(int(value) if value == int(value) else float(f"{value:.6g}"))
     return found
 
@@ -262,8 +262,8 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     """Return the charts of a run, and the scheduled values (label, value) that are constant.
 
     A chart of :data:`KINDS` is left out if none of its values was logged. Schedules that vary
-    follow the losses. Values that no kind names come last, each in its own chart: first values of
-    the log, then of the online evaluation, then of the validation.
+    follow the losses. Values that belong to no kind come last, each in its own chart: first values
+    of the log, then of the online evaluation, then of the validation.
     """
     rows, online = record.scalars, record.evaluations
     charts = []
@@ -328,7 +328,7 @@ def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
 
 
 def _other_charts(rows: Sequence[Row], known: set[str], like: Kind) -> list[Chart]:
-    """Return a chart for each value that no kind names, such as a custom method's values."""
+    """Return a chart for each value that belongs to no kind, such as a custom method's values."""
     charts = []
     for i, name in enumerate(sorted(set().union(*rows) - known)):
         if values := _of(rows, name)[1]:
@@ -343,7 +343,7 @@ def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:
     """Return a chart for every value that a run has logged, with a curve for each run.
 
     The slot of a curve is the place of its run in ``records``; a run without the value has no
-    curve. Validations are not drawn, nor are values of the online evaluation that no kind names.
+    curve. Validations are not drawn, nor are values of the online evaluation without a kind.
     """
     kinds = [(name, kind) for kind in KINDS for name in kind.names]
     scheduled = set().union(*map(scheduled_names, records))

@@ -56,14 +56,14 @@ class ChoicePage:
 
     Attributes:
         title: Name of the videos.
-        sample: Sentence on the number and use of the videos.
+        sample: Sentence about the number and use of the videos.
         heading: Recommendation in a few words.
         command: Command line to run next; empty if none is recommended.
         reasons: Sentences that explain the recommendation.
         notes: Remarks on the sample.
         table: Table of the candidates.
         best: Name of the best candidate; empty without labels.
-        differences: Points by which the best candidate exceeds each other one, with intervals.
+        differences: Points by which the best candidate exceeds all others, with intervals.
         parts: Nearest neighbours according to some candidates.
         failures: Path and reason of each video that could not be decoded.
     """

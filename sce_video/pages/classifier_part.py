@@ -18,11 +18,12 @@ from sce_video.pages.parts import Part, label_name, render_part, sentence_part
 from sce_video.pages.run_record import RunRecord, RunResult
 from sce_video.utils.run_files import PROBE, RESULTS
 
-#: Classes up to which the whole confusion matrix is drawn: its cells must remain readable.
+#: Number of classes up to which the whole confusion matrix is drawn, so that its cells stay
+#: readable.
 _MAX_CLASSES = 30
 #: Maximum number of listed pairs of confused classes.
 _MAX_PAIRS = 20
-#: Most confident mistakes that are shown, each as a clip.
+#: Maximum number of most confident mistakes shown, each as a clip.
 _MISTAKES = 12
 
 
@@ -184,7 +185,7 @@ def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipRead
     if not found:
         right = f"All {len(rows)} test videos are classified rightly."
         return sentence_part("mistakes", title, right, True)
-    # The page makes no requests: what lies in a store is named, not shown.
+    # The page makes no requests: files in a store are named, not shown.
     files = [rows.paths[m.row] for m in found if "://" not in rows.paths[m.row]]
     tiles = ClipTiles(files, max_bytes, reader)
 

@@ -34,9 +34,9 @@ class ClipRow(NamedTuple):
 class Choices(NamedTuple):
     """Choices that a reader can make on the clips of a section. The page saves them as a file.
 
-    The file's header is ``path,decision,other``. If a reader changes something in a row of clips,
-    the file has lines for the row: one for each clip with the first choice, and one for each clip
-    with the last choice and every other video.
+    The file's header is ``path,decision,other``. If a reader changes a row of clips, each clip with
+    the first choice gets a line. Each clip with the last choice gets a line for every other video
+    in its row.
     """
 
     file: str  # name

@@ -33,20 +33,20 @@ from sce_video.pages.run_record import (
 from sce_video.utils.html_template import render_template
 from sce_video.utils.run_files import EVALUATIONS, METRICS
 
-#: Adjusted p-values below it are called differences.
+#: Adjusted p-value below which a change is called a difference.
 ALPHA = 0.05
 
 
 @dataclass(frozen=True)
 class SeedMean:
-    """A metric of runs that differ in their seed only."""
+    """A metric of runs that differ only in their seed."""
 
     group: str  # name of the runs
     file: str  # with the results
     metric: str
     mean: float
     deviation: float  # standard deviation (n - 1)
-    runs: int  # their number
+    runs: int  # number of runs
 
     @property
     def text(self) -> str:
@@ -63,18 +63,18 @@ class Difference:
 
     file: str  # with the results
     metric: str  # a fraction
-    first: str  # name of a run, or of a group of runs that differ in their seed only
+    first: str  # name of a run, or of a group of runs that differ only in their seed
     second: str
     change: float  # mean of the second minus mean of the first, as a fraction
     interval: tuple[float, float] | None  # 95 % interval of the change; None for one video
-    p_value: float  # not corrected
-    adjusted: float  # after Holm's correction over the pairs of this metric
+    p_value: float  # uncorrected p-value
+    adjusted: float  # p-value after Holm's correction over the pairs of this metric
     videos: int  # number of videos in the test
-    runs: tuple[int, int] = (1, 1)  # number of runs of the first and of the second
+    runs: tuple[int, int] = (1, 1)  # numbers of runs in the first and the second
 
     @property
     def verdict(self) -> str:
-        """Return ``within chance``, or which of the two is better."""
+        """Return ``within chance``, or the better of the two."""
         if self.adjusted >= ALPHA:
             return "within chance"
         return f"{self.second if self.change > 0 else self.first} is better"
@@ -298,7 +298,7 @@ def _tests(
     return found
 
 
-#: Colours of the theme.
+#: Number of colours in the theme.
 _COLOURS = 8
 
 
@@ -342,7 +342,7 @@ def render_comparison(
 def _results(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     """Return a row for each metric of the files with results, with the best value marked.
 
-    Metrics that are fractions are better when larger; of others none is marked.
+    Metrics that are fractions are better when larger; for other metrics, no value is marked.
     """
     rows = []
     keys = dict.fromkeys(

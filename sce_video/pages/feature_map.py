@@ -28,11 +28,11 @@ from sce_video.pages.frames import (
 )
 from sce_video.pages.parts import Part, label_name, render_part, sentence_part
 
-#: Features above which only the principal plane is computed: t-SNE and UMAP take minutes.
+#: Number of features above which only the principal plane is computed: t-SNE and UMAP take minutes.
 MAX_NEIGHBOUR_MAP = 3000
-#: Dimensions kept before t-SNE and UMAP.
+#: Number of dimensions kept before t-SNE and UMAP.
 _COMPONENTS = 50
-#: Coordinates of unit vectors below this are errors of rounding.
+#: Coordinates of unit vectors below this value are rounding errors.
 _ROUNDING = 1e-5
 
 
@@ -183,7 +183,7 @@ def principal_plane(features: Tensor) -> Tensor:
     x = F.normalize(features.double(), dim=1)
     x = x - x.mean(dim=0)
     _, _, directions = torch.linalg.svd(x, full_matrices=False)
-    # Features of one dimension have one direction: the other coordinate is 0.
+    # One-dimensional features have one direction, so the other coordinate is 0.
     plane = F.pad(directions[:2], (0, 0, 0, 2 - min(2, len(directions))))
     largest = plane.gather(1, plane.abs().argmax(dim=1, keepdim=True))
     return x @ (plane * torch.where(largest < 0, -1.0, 1.0)).T
@@ -228,7 +228,7 @@ def neighbour_rows(
         rows: Features, labels and paths of the files.
         class_names: Names of the labels 0, 1, ...
         num_queries: Number of videos whose neighbours are shown.
-        queries: Numbers of these videos; None for videos that are far from each other in features.
+        queries: Indices of these videos; None for videos that are far from each other in features.
         k: Number of neighbours of each video.
         max_bytes: Maximum size of all images together, bytes.
         reader: Reader of the files. None creates one.

@@ -32,7 +32,7 @@ _FASTEST = 0.06
 #: Maximum time that a frame of a strip is shown, in seconds, so that long clips still move.
 _SLOWEST = 0.4
 _TILE = (132, 110)  # largest width and height of a video in rows of clips, CSS pixels
-#: Height, quality and frames of these clips, best first.
+#: Height in pixels, JPEG quality and number of frames of these clips, best first.
 _TILE_SIZES = ((120, 65, 16), (96, 60, 12), (84, 50, 10), (64, 45, 8), (48, 40, 6), (48, 40, 1))
 
 
@@ -122,12 +122,12 @@ def fitting(
     return kept
 
 
-#: Seconds that one file may take.
+#: Time limit for one file, in seconds.
 _FILE_SECONDS = 10.0
 
 
 class ClipReader:
-    """Reader of files that stops ``seconds`` after the first one. Later files are marked skipped.
+    """Reader that stops ``seconds`` after its first file. Later files are marked as skipped.
 
     Entries are kept, so a file that several parts of a page show is read once. No video may take
     more than 10 seconds. Files do not raise errors, because their entry states the ``problem``.
@@ -170,7 +170,7 @@ class ClipReader:
 
 
 def clip_frames(entry: GalleryEntry) -> tuple[list, float]:
-    """Return frames (h, w, 3) uint8 that are played of an entry, and seconds; one of an image.
+    """Return an entry's played frames (h, w, 3) uint8, and seconds; an image has one frame.
 
     The seconds are at most 3, the stretch that a :class:`GalleryEntry` plays; an image, or a video
     with a single frame to play, gives its first frame and 0.
@@ -259,10 +259,10 @@ class SheetRow(NamedTuple):
 def draw_sheet(
     rows: Sequence[SheetRow], title: str = "", note: str = "", right: float = 0.0
 ) -> Figure:
-    """Draw rows of frames as a figure of matplotlib. ``right`` inches stay free on the right."""
-    from matplotlib.figure import Figure  # imported here: a slow import
+    """Draw rows of frames as a matplotlib figure. ``right`` inches stay free on the right."""
+    from matplotlib.figure import Figure  # imported here, because it is slow
 
-    margin, gap = 0.2, 0.04  # inches, as all that follows
+    margin, gap = 0.2, 0.04  # inches, like all sizes below
     columns = max(len(row.frames) for row in rows)
     # Frames of all sizes are drawn with the same width, wider if there are few.
     cell = max(1.35, min(2.5, (7.0 - 2 * margin - right) / columns))
@@ -306,7 +306,7 @@ def draw_sheet(
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: float | None = None) -> None:
-    """Write a figure of matplotlib in the format of the file's extension (without one: PNG)."""
+    """Write a matplotlib figure in the format of the file's extension (PNG by default)."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=Path(path).suffix[1:] or "png", dpi=dpi or "figure")
     write_bytes(path, drawn.getvalue())

@@ -33,18 +33,18 @@ from sce_video.datasets.sources import is_elsewhere, is_image, open_video, video
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 
-#: Frames that are shown of a video by default.
+#: Number of frames shown per video by default.
 _FRAMES = 4
-_FRAME_HEIGHT = 150  # maximum in pixels
-_FRAME_WIDTH = 300  # maximum in pixels
-#: Quality of a frame, 0 to 100, chosen by hand for small pages.
+_FRAME_HEIGHT = 150  # maximum, in pixels
+_FRAME_WIDTH = 300  # maximum, in pixels
+#: JPEG quality of a frame, 0 to 100, chosen by hand for small pages.
 _JPEG_QUALITY = 80
 #: Seconds after which reading a video is given up.
 _READ_SECONDS = 30.0
-_READ_AT_ONCE = 8  # frames in their full size, which may be large
-#: Seconds in the middle of a video that can be played.
+_READ_AT_ONCE = 8  # number of full-size frames, which may be large
+#: Number of seconds in the middle of a video that can be played.
 _PLAYED_SECONDS = 3.0
-#: Frames per second of what can be played: few, because they are part of the page.
+#: Frames per second of the playable part. They are few, because they are stored in the page.
 _PLAYED_RATE = 8
 
 
@@ -52,14 +52,14 @@ _PLAYED_RATE = 8
 class GalleryEntry:
     """One video of a gallery."""
 
-    name: str  # as displayed
+    name: str  # displayed name
     file: str
     # (h, w, 3) uint8 RGB each: at equal steps; 8 per second of at most 3 seconds in the middle.
     frames: list[np.ndarray] = field(default_factory=list)
     played: list[np.ndarray] = field(default_factory=list)
-    duration: float | None = None  # whole video, seconds; None: an image, or it cannot be read
+    duration: float | None = None  # whole video, seconds; None for an image or unreadable file
     problem: str = ""  # why it cannot be read
-    skipped: bool = False  # there was no time to read it, as ``problem`` then says
+    skipped: bool = False  # whether there was no time to read it; ``problem`` states it
     rank: int | None = None  # from 1; None if it is not a search result, such as the query
     similarity: float | None = None  # cosine with the query
     start: float | None = None  # seconds of the moment that is shown; None for the whole video
@@ -150,7 +150,7 @@ def small_frame(frame: np.ndarray) -> np.ndarray:
 
 class _Card(NamedTuple):
     entry: GalleryEntry
-    duration: str | None  # None: an image, or it cannot be read
+    duration: str | None  # None for an image or an unreadable file
     link: str = ""  # link to the file, relative to the gallery
     played: str = ""  # ``data:`` URI of the player's video
     images: Sequence[str] = ()  # ``data:`` URIs of the frames

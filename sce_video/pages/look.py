@@ -35,7 +35,7 @@ class LookResult:
 
 
 def look(options: LookOptions) -> LookResult:
-    """Draw the maps of videos or images to a picture or a page.
+    """Draw the maps of videos or images into a picture or a page.
 
     Raises:
         FileNotFoundError: If the checkpoint or a file does not exist.
@@ -47,7 +47,7 @@ def look(options: LookOptions) -> LookResult:
     for path in (*options.videos, options.query, options.key):
         check_exists(path, "video or image")
     names = class_names_of(options.classes)
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.pages.cell_map_strip import Scale, common_scale, write_maps
 
     found = _look_for_class(options, names) if options.query is None else _look_for_frame(options)
@@ -80,7 +80,7 @@ def _look_for_class(options: LookOptions, names: list[str] | None) -> LookResult
             "FILE --key FILE"
         ) from None
     found, shown = LookResult("", "added to the score", [], ""), []
-    # A network of images sees one frame of a clip: several clips show the video.
+    # An image network uses one frame of a clip, so several clips show the video.
     one_frame = classifier.settings.num_frames == 1 and options.at is None
     clips = options.clips or (options.frames if one_frame else 1)
     for path in options.videos:

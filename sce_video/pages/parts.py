@@ -31,13 +31,13 @@ class Part:
     # Without the heading. What it shows of others (file names, class names) is escaped, so a
     # template inserts it with ``|safe``.
     html: str
-    first: bool = False  # before the curves of a run: it is what the run was for
+    first: bool = False  # whether it precedes a run's curves, because it is the run's purpose
 
 
 def render_part(
     id: str, title: str, template: str, values: dict[str, Any], first: bool = False
 ) -> Part:
-    """Return the part that a template of ``pages/templates`` renders; values are escaped."""
+    """Return the part that a template in ``pages/templates`` renders; values are escaped."""
     return Part(id, title, render_template(_PACKAGE, template, values), first)
 
 

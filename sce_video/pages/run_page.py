@@ -25,7 +25,7 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS
 from sce_video.version import __version__
 
-#: Entries of a list in the settings that are shown, such as the names of classes.
+#: Maximum number of entries shown of a list in the settings, such as class names.
 _MAX_CLASSES = 24
 _DATA_NAMES = {
     "type": "Data set",
@@ -124,7 +124,7 @@ def moment(seconds: float | None) -> str:
 
 
 def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
-    """Return name and value of everything known that the run depends on."""
+    """Return name and value of every known dependency of the run."""
     starts = len(record.starts)
     start = record.starts[-1] if record.starts else TrainingStart()
 
@@ -165,7 +165,7 @@ def network(config: Mapping[str, Any]) -> str:
 
 
 def data_rows(record: RunRecord) -> list[tuple[str, str]]:
-    """Return name and value of the facts of the training set."""
+    """Return name and value of the facts about the training set."""
     rows = []
     for name, value in record.data.items():
         if isinstance(value, list):
@@ -197,7 +197,7 @@ def metric_text(name: str, value: float) -> str:
 
 
 _PACKAGE = "sce_video.pages"
-#: Unreadable files that are listed at most. The page counts the others.
+#: Maximum number of unreadable files that are listed. The page counts the others.
 _MAX_BAD_FILES = 200
 
 

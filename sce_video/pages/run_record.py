@@ -17,7 +17,7 @@ from sce_video.utils.run_files import ALARMS, BAD_FILES, EVALUATIONS, HISTORY, M
 
 #: State of a run without a log. The others are those of ``run.json``.
 UNKNOWN = "unknown"
-#: A line of a log, with the values that its writer knew, by name
+#: A line of a log: its values by name
 Row = dict[str, Any]
 
 
@@ -31,7 +31,7 @@ class TrainingStart:
     device: str = ""
     ranks: int | None = None  # number of processes
     versions: dict[str, Any] = field(default_factory=dict)  # version by package
-    own_parts: list[str] = field(default_factory=list)  # classes of the user's own
+    own_parts: list[str] = field(default_factory=list)  # user-defined classes
     command: list[str] = field(default_factory=list)  # words of the command line
 
 
@@ -54,7 +54,7 @@ class AlarmLine:
     message: str = ""
     iter: int | None = None
     cleared: int | None = None  # iteration at which its condition ended
-    value: float | None = None  # number that was compared
+    value: float | None = None  # compared value
     threshold: float | None = None
 
 
@@ -63,7 +63,7 @@ class BadFileLine:
     """A file of the training set that could not be decoded."""
 
     path: str = "?"
-    count: int = 1  # how often it was tried
+    count: int = 1  # number of failed attempts
     error: str = ""
 
 
@@ -87,16 +87,16 @@ class RunResult:
 class RunRecord:
     """Content of a run's page except pictures. Unknown values are empty."""
 
-    name: str  # name of the folder
-    folder: str  # its absolute path
-    config: dict[str, Any] = field(default_factory=dict)  # as plain data
+    name: str  # name of the run's folder
+    folder: str  # absolute path of the run's folder
+    config: dict[str, Any] = field(default_factory=dict)  # config as plain data
     config_text: str = ""  # a line for each setting
     recipe: str = ""  # recipe that the config comes from
     description: RunDescription | None = None  # content of run.json
     # (key, value of the recipe, value of the run) of the settings that differ.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
-    scalars: list[Row] = field(default_factory=list)  # see read_scalars
-    evaluations: list[Row] = field(default_factory=list)  # the online ones
+    scalars: list[Row] = field(default_factory=list)  # logged rows, see read_scalars
+    evaluations: list[Row] = field(default_factory=list)  # rows of the online evaluation
     validations: list[Row] = field(default_factory=list)  # validations of a classifier
     compared: Row = field(default_factory=dict)  # last comparison with random weights
     # Lines of alarms.jsonl, history.jsonl (starts and ends of the training), bad_files.jsonl.
@@ -104,11 +104,11 @@ class RunRecord:
     history: list[Row] = field(default_factory=list)
     bad_files: list[BadFileLine] = field(default_factory=list)
     results: dict[str, RunResult] = field(default_factory=dict)  # by name of the file
-    data: dict[str, Any] = field(default_factory=dict)  # facts of the training set
+    data: dict[str, Any] = field(default_factory=dict)  # facts about the training set
     checkpoints: list[str] = field(default_factory=list)  # newest first
-    chance: float | None = None  # loss of a network that tells no samples apart
-    locked: bool = False  # a training holds the folder
-    notes: list[str] = field(default_factory=list)  # what is missing or damaged, a sentence each
+    chance: float | None = None  # loss of a network that cannot distinguish samples
+    locked: bool = False  # whether a training run holds the folder
+    notes: list[str] = field(default_factory=list)  # sentences on missing or damaged parts
 
     @property
     def last(self) -> Row:
@@ -242,13 +242,13 @@ class AlarmGroup(NamedTuple):
 
 
 def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
-    """Return what is wrong with a run, a word or two each: its alarms of level error that last."""
+    """Return a run's problems, in a word or two each: its lasting alarms of level error."""
     names = [a.name for a in alarms if a.level == "error" and a.cleared is None]
     return ["collapsed" if name == "collapse" else name.replace("_", " ") for name in names]
 
 
 def grouped_alarms(alarms: Sequence[AlarmLine]) -> list[AlarmGroup]:
-    """Group alarms by kind: first the ones that last, errors before warnings, then by start."""
+    """Group alarms by kind: first the lasting alarms, errors before warnings, then by start."""
     groups: dict[str, list[AlarmLine]] = {}
     for line in alarms:
         groups.setdefault(line.alarm, []).append(line)
@@ -281,7 +281,7 @@ _OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
 def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
     """Return rows that a training run logged, ordered by iteration, over all its resumptions.
 
-    The rows are the ones with ``"kind": "train"`` in ``metrics.jsonl`` (docs/logging.md). If only
+    These are the rows with ``"kind": "train"`` in ``metrics.jsonl`` (docs/logging.md). If only
     mmengine's ``LocalVisBackend`` has logged, they are read from ``*/vis_data/scalars.json``.
     Values that were not finite are NaN. An incomplete last line is left out.
 

@@ -21,9 +21,9 @@ from sce_video.utils.command import printable_values
 from sce_video.utils.files import atomic_file, write_text
 from sce_video.utils.html_template import render_template
 
-#: Columns of a score curve: of a longer video each is the largest score of a stretch.
+#: Number of columns in a score curve. For a longer video, each is the largest score of a stretch.
 _COLUMNS = 1500
-#: Classes whose curves are drawn at most.
+#: Maximum number of classes whose curves are drawn.
 _LANES = 40
 _COLOURS = 8  # number of colours in theme.css
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds
@@ -99,7 +99,7 @@ def video_lanes(
 def write_segments_page(
     path: str | os.PathLike, videos: Sequence[dict[str, Any]], note: str
 ) -> None:
-    """Write the page of videos from :func:`video_lanes`; it loads the files that it plays alone."""
+    """Write the page of videos from :func:`video_lanes`; it loads only the files that it plays."""
     folder = Path(path).resolve().parent
     shown = []
     for video in videos:

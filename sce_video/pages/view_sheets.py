@@ -64,8 +64,7 @@ def view_rows(
         preprocessor: Preprocessor that augments the views. The parameters it draws become titles.
         batch: Collated batch with ``seed``.
         names: Heading of each sample, for example the file name.
-        clips: Clip of each view of each sample. The titles name RGB differences and clips that
-            play backwards.
+        clips: Clip of each view of each sample. The titles mark RGB differences and reversed clips.
     """
     N, V = len(batch["seed"]), len(batch["inputs"])
     views = preprocessor.prepare_views(batch, training=True)
@@ -95,8 +94,8 @@ class TrainingViews(NamedTuple):
     label: str | None  # name of the class; None for no label
     kind: str  # ``video`` or ``image``
     origin: SampleOrigin  # time line, clips and crops
-    rows: list[ViewRow]  # one of each view
-    num_local: int = 0  # the last of the rows that are local views
+    rows: list[ViewRow]  # one row per view
+    num_local: int = 0  # number of local views, which are the last rows
 
 
 def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
@@ -163,7 +162,7 @@ def training_views(
 
 _ID = "views"  # anchor of this part of the page
 _TITLE = "What the network sees"
-#: Frames of the network's size if they fit, so that the sheet shows just its input.
+#: Frames of the network's size if they fit, so that the sheet shows exactly its input.
 _SIZES = ((160, 85, 16), (112, 80, 16), (96, 70, 12), (64, 60, 8), (48, 50, 8))
 _LEVELS = tuple(Quality(*size) for size in _SIZES)
 #: Height of the largest view on the page, CSS pixels; smaller views are smaller in proportion.
@@ -179,7 +178,7 @@ def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_
     """
     try:
         return draw_views(*training_views(cfg, num, seed), max_bytes)
-    except Exception as error:  # the config may be anybody's: its steps can raise anything
+    except Exception as error:  # the config may be untrusted, so its steps can raise any error
         known = ValueError | OSError | ImportError | VideoDecodeError | TooManyBadFilesError
         reason = str(error) if isinstance(error, known) else f"{type(error).__name__}: {error}"
         return sentence_part(_ID, _TITLE, f"There are no views to show: {reason}")

@@ -1,4 +1,4 @@
-"""The numbers of the paper, each with its setting and the shipped recipes that reproduce it.
+"""The paper's numbers, each with its setting and the shipped recipes that reproduce it.
 
 ``paper_results.csv`` lists a number that several tables print once, with the others in ``also``.
 The baseline of the ablations is a row of all their tables. tab:video-sota-action has means over
@@ -60,7 +60,7 @@ class Setting:
             also have ``many_shot``, ``low_shot_svm`` and ``instance_segmentation``.
         dataset: Test data: ``kinetics400``, ``ucf101``, ``cifar10``, ...
         network: ``r3d18``, ``r3d50``, ``r18_small`` or ``r50_2d``.
-        frames: Frames of a clip. An image is a clip of one frame.
+        frames: Number of frames per clip. An image is a clip of one frame.
         size: Height and width of a training crop, pixels.
         pretrained_on: Dataset of the pretraining run; None if not pretrained.
         pretraining: ``sce`` (the best setting of tab:video-best), ``sce_baseline`` (the baseline of
@@ -104,7 +104,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperResult(Setting):
-    """One number of the paper and the setting it was measured in.
+    """One number from the paper, and the setting in which it was measured.
 
     Attributes:
         split: 1, ``mean of 3`` or ``val``.
@@ -200,7 +200,7 @@ def variant_of(recipe: str, key: str, value: str) -> Variant | None:
 
 
 def pretraining_recipe(setting: Setting) -> Recipe | None:
-    """Return the recipe of a setting's pretraining; None if the paper has no number after it."""
+    """Return the recipe of a setting's pretraining; None if the paper has no number for it."""
     names = ("pretraining", "pretrained_on", "clip")
     for paper in _RESULTS:
         same = all(getattr(paper, name) == getattr(setting, name) for name in names)
@@ -212,8 +212,8 @@ def pretraining_recipe(setting: Setting) -> Recipe | None:
 def evaluation_recipes(setting: Setting) -> list[str]:
     """Return the recipes of a setting's evaluation, the recipe after its pretraining first.
 
-    There are several only for images, where networks that were pretrained with LARS have a linear
-    evaluation of their own.
+    There are several only for images, where networks that were pretrained with LARS have a separate
+    linear evaluation.
     """
     where = (setting.protocol, setting.dataset, setting.clip)
     same = [paper for paper in _RESULTS if (paper.protocol, paper.dataset, paper.clip) == where]

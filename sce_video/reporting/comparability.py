@@ -1,4 +1,4 @@
-"""Decides whether a result may be shown next to a number of the paper, and with which remarks.
+"""Decides whether a result may be shown next to a paper number, and with which remarks.
 
 It may if the resolved configs that trained its weights equal the configs of the shipped recipes,
 except for paths, workers, devices and logging. An obstacle makes a result incomparable: a
@@ -257,13 +257,13 @@ def _training_obstacles(what: str, provenance: Any, recipe: Recipe) -> _Found:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the entries of a list as text; a single value is a list of one, and None of none."""
+    """Return a list's entries as text; a single value becomes a list, and None an empty list."""
     return [str(entry) for entry in (value if isinstance(value, list) else [value]) if entry]
 
 
 def _check_test(result: Result, setting: Setting) -> _Found:
     """Check the config of the test."""
-    # A file of features says how they were made; its metrics are the tool's.
+    # A feature file states how it was made; its metrics come from the tool.
     parts = (result.at("query"), result.at("bank"), *_feature_files(result))
     stored = (at(part, "protocol.resolved_config", dict) for part in parts)
     configs = [config for config in stored if config is not None]
@@ -338,7 +338,7 @@ def _check_test_set(result: Result, setting: Setting) -> _Found:
 
 
 def is_published_set(result: Result) -> bool:
-    """Return whether a result was measured on the published test set that it names."""
+    """Return whether a result was measured on the published test set that it claims."""
     part = result.parts[0] if result.parts else result
     setting = part.benchmark
     if setting is None or setting.protocol is None:
@@ -409,7 +409,7 @@ def _check_size(count: int | None, published: PublishedSize | None, what: str) -
 
 
 def _check_weights(result: Result, setting: Setting) -> _Found:
-    """Check what was evaluated, and what is not known of its pretraining."""
+    """Check what was evaluated, and what is unknown about its pretraining."""
     problems = result.at("benchmark_problems", dict)
     if problems is None:
         yield _OBSTACLE, "does not state what is known of its training"
@@ -435,12 +435,12 @@ def _check_weights(result: Result, setting: Setting) -> _Found:
 
 
 def _feature_files(result: Result) -> list[Any]:
-    """Return what a result of sce-video transfer states of its files of features."""
+    """Return what a result of sce-video transfer states about its feature files."""
     return list((result.at("files", dict) or {}).values())
 
 
 def _of_several(files: list[Any]) -> bool:
-    """Return whether files of features were made by different checkpoints."""
+    """Return whether feature files were made by different checkpoints."""
     hashes = {at(file, "protocol.checkpoint.sha256") for file in files}
     return len(hashes - {None}) > 1
 

@@ -124,14 +124,14 @@ class PaperTexts:
 
 
 def describe_metric(papers: Sequence[PaperResult]) -> str:
-    """Name the metric of numbers of the paper: ``top-1``, ``R@1/5/10``."""
+    """State the metric of paper numbers: ``top-1``, ``R@1/5/10``."""
     if papers[0].protocol == "retrieval":
         return f"R@{'/'.join(p.metric.removeprefix('retrieval_r') for p in papers)}"
     return name_of(papers[0].metric)
 
 
 def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
-    """Describe numbers of the paper that share their setting."""
+    """Describe paper numbers that share their setting."""
     paper = papers[0]
     words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split)]
     words.append(describe_metric(papers))

@@ -1,4 +1,4 @@
-"""Content of a report: results next to the numbers of the paper, and results on own videos."""
+"""Content of a report: results next to the paper's numbers, and results on own videos."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sce_video.reporting.result_files import Collection, Result, count_of
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.records import at
 
-#: Status of a number of the paper with a result that was measured as in the paper.
+#: Status of a number in the paper that has a result measured as in the paper.
 MEASURED = "measured"
 #: Status of a number whose results were measured in another way.
 DEVIATING = "measured, deviates"
@@ -87,7 +87,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Half:
-    """The numbers of the paper on videos, or its numbers on images.
+    """The paper's numbers on videos, or its numbers on images.
 
     Attributes:
         unit: ``videos`` or ``images``.
@@ -172,7 +172,7 @@ def assign_results(collection: Collection) -> Report:
     ]
     videos = Half("videos", tuple(cell for cell in filled if cell.papers[0].frames > 1))
     images = Half("images", tuple(cell for cell in filled if cell.papers[0].frames == 1))
-    # Whoever measured on images alone needs no list of videos that were not run, and the reverse.
+    # Users who measured only on images need no list of missing video results, and vice versa.
     claims = [other.result for other in others if other.result.benchmark is not None]
     units = {unit_of(result.protocol) for result in claims}
     units |= {half.unit for half in (videos, images) if half.measured}
@@ -265,7 +265,7 @@ def _percentages(result: Result, metrics: Sequence[str]) -> tuple[float, ...] | 
 
 #: Metrics in the order in which they are shown; others follow, those with a prefix last.
 _ORDER = ("top1", "mean_class_accuracy", "mAP", "linear_top1", "knn_top1", "retrieval_r1")
-_MAX_CLASSES = 8  # names that are listed
+_MAX_CLASSES = 8  # maximum number of listed names
 _RANDOM = ("random weights", "trained from random weights")
 
 
@@ -415,7 +415,7 @@ def describe_weights(result: Result) -> str:
     if at(origin, "path") is None:
         source = str(at(origin, "source") or "unknown weights")
         return _RANDOM[0] if source.startswith("random") else source
-    # The test of a classifier has two trainings behind it: its own, and the pretraining.
+    # A classifier's test depends on two training runs: its own, and the pretraining.
     if result.at("kind") in ("recognition", "detection"):
         origin = result.at("pretrained")
         if origin == "random":

@@ -17,13 +17,13 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
-#: Other names of a metric: mmaction2 prefixes the name of the metric class.
+#: Other names of a metric, because mmaction2 prefixes the metric's class name.
 _ALIASES = {"mAP": ("mAP/overall",)}
 _SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during training
 #: Other files that the tools write: a log next to vis_data, the settings of a run over splits, the
 #: state of a step of a sweep.
 _NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings|done|failed)\.json$")
-#: ``kind`` of the table of a sweep, whose results lie in files of their own.
+#: ``kind`` of a sweep's table, whose results are in separate files.
 SWEEP = "sweep"
 _MAX_BYTES = 2**26  # largest JSON file with results
 _ROUNDING = 1e-5  # outcomes of single samples are stored in float32
@@ -252,7 +252,7 @@ def _faults_of_outcomes(result: Result, file: str) -> Iterator[str]:
 def _join_splits(
     name: str, path: str, content: dict[str, Any], single: dict[str, Result]
 ) -> list[Result]:
-    """Return the mean over the splits that a ``splits.json`` lists, or fewer than three splits.
+    """Return the mean over the splits in a ``splits.json``, or the splits if fewer than three.
 
     Each split has a file of results, at the stated path or relative to the ``splits.json``.
     """

@@ -1,1 +1,1 @@
-"""Trainings and tests as a whole: settings for a folder, launch, seeds, sweeps, splits, doctor."""
+"""Whole training and test runs: settings for a folder, launch, seeds, sweeps, splits, doctor."""

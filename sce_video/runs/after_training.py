@@ -159,7 +159,7 @@ def side_by_side(networks: Mapping[str, VideoModel]) -> ComparedNetworks:
 
 
 def compared_networks(trained: VideoModel, start: str | Path | None) -> ComparedNetworks:
-    """Put a network next to random weights, pixels and, if it is given, the start's checkpoint."""
+    """Put a network next to random weights, pixels and, if given, the initial checkpoint."""
     settings = trained.settings
     networks = {"trained": trained, "random": with_random_weights(trained)}
     if start is not None:
@@ -178,7 +178,7 @@ def embed_some(
     title: str,
     least: int = 0,
 ) -> Iterator[tuple[int, list[Features]]]:
-    """Yield the index of some training videos and their features from each network, in two clips.
+    """Yield the index and the two-clip features from each network of some training videos.
 
     Up to ``videos`` videos at equal steps through the set are read in random order. Therefore the
     videos that are embedded before the time limit come from all of its folders.

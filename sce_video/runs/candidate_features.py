@@ -92,16 +92,16 @@ def embed_within(
     score_seconds: Callable[[int], float],
     least: int,
 ) -> CandidateFeatures:
-    """Embed as many videos as the time allows, the same ones with all networks.
+    """Embed as many videos as the time allows, the same videos with all networks.
 
     Args:
         passes: Networks to embed the videos with.
         paths: Paths of the videos, ordered so that every prefix is a fair sample.
         budget: Time budget of the command.
         workers: Number of processes.
-        score_seconds: Function that estimates the seconds in which all candidates are scored on a
-            number of videos. It must not fall as the number grows.
-        least: Fewest videos of a comparison.
+        score_seconds: Function that estimates the seconds for scoring all candidates on a number of
+            videos. It must not fall as the number grows.
+        least: Minimum number of videos in a comparison.
 
     Raises:
         ValueError: If the time does not suffice for ``least`` videos, or fewer than two videos can
@@ -114,7 +114,7 @@ def embed_within(
     left = _SHARE * (budget.end - now)
 
     def seconds(count: int) -> float:
-        """Return the seconds of features and scores after the timed videos."""
+        """Return the seconds for features and scores after the timed videos."""
         more = max(0, count - 1 - _TIMED)
         return (sum(starts) if more else 0.0) + sum(each) * more + score_seconds(count)
 
@@ -143,7 +143,7 @@ def embed_within(
 def _timed_videos(
     passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget
 ) -> tuple[list[list[EmbeddedClips]], list[float]]:
-    """Embed a few videos with each network, and return the seconds until a first video is done.
+    """Embed a few videos with each network, and return the seconds for a first video.
 
     Raises:
         ValueError: If the time is over before all networks are timed.

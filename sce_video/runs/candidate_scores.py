@@ -38,7 +38,7 @@ LABEL_FREE = {
 DECAYS = (1e-3, 1e-2, 1e-1, 1.0)
 #: Gain over the floors, as a share of all videos, below which a network is not worth using.
 _RELEVANT = 0.05
-#: Videos of the metrics without labels, whose time grows with the third power of the clips.
+#: Number of videos for label-free metrics, whose time grows with the cube of the number of clips.
 _MEASURED = 250
 
 
@@ -84,7 +84,7 @@ def score_candidates(
     videos: ChoiceVideos,
     stop: float = math.inf,
 ) -> Scored:
-    """Compute kNN and a linear probe if there are labels, else the measures without labels.
+    """Compute kNN and a linear probe if there are labels, else the label-free measures.
 
     Args:
         clips: Features (n, K, D) of the clips of each video, by candidate.
@@ -127,7 +127,7 @@ def score_candidates(
 def _score_without_labels(
     candidate: Candidate, cost: Cost, rows: Rows, clips: np.ndarray, measured: ChoiceVideos
 ) -> Score:
-    """Return the measures without labels of the measured videos, the first ones of ``clips``."""
+    """Return the label-free measures of the measured videos, the first videos of ``clips``."""
     few = _rows(in_row_space(clips[: len(measured)]), measured)
     values, retrieval = RankMe().compute(few), ClipRetrieval()
     if clips.shape[1] > 1:  # these measures compare the clips of a video
@@ -262,7 +262,7 @@ class Decision:
         best: Candidate or floor with the highest value; None without labels.
         recommended: Candidate to use; None if no candidate is shown to exceed the floors.
         reasons: Sentences that explain the recommendation.
-        differences: Best candidate minus each other one, for each metric with outcomes.
+        differences: Best candidate minus each other candidate, for each metric with outcomes.
         possible: Whether the evidence suffices for a decision.
     """
 
@@ -288,7 +288,7 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decisio
 
     A candidate is recommended only if it is shown to exceed every floor. If none is, training from
     scratch is recommended, unless a network may still be much better than the floors. Without
-    labels, nothing can be shown, so the cheapest candidate is named.
+    labels, nothing can be shown, so the cheapest candidate is recommended.
 
     Args:
         scores: Candidates and floors.

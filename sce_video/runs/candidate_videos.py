@@ -13,10 +13,10 @@ from sce_video.datasets.sources import list_videos, listed_extensions
 from sce_video.options.choose import ChooseOptions
 from sce_video.options.training import FOLDERS
 
-#: Fewest videos of a comparison, and of a class on average: an interval over fewer says little.
+#: Minimum number of videos, in total and per class on average. With fewer, intervals say little.
 _LEAST = 20
 _LEAST_PER_CLASS = 5
-#: Folds by default if there are many groups: half as many probes as in ``evaluate``.
+#: Default number of folds if there are many groups: half as many probes as in ``evaluate``.
 _FOLDS = 5
 
 
@@ -54,7 +54,7 @@ class ChoiceVideos:
         classes: Names of the labels 0, 1, ...
         groups: (N,) int64, samples that belong together; each video alone without groups.
         folds: (N,) int64, the fold in which each video is tested.
-        left_out: Words that say what is left out at a time; empty without labels.
+        left_out: Phrase that states what is left out at a time; empty without labels.
         grouped: Whether groups or folds were given.
     """
 
@@ -76,7 +76,7 @@ class ChoiceVideos:
 
     @property
     def least(self) -> int:
-        """Return the fewest videos that can be compared."""
+        """Return the minimum number of videos that can be compared."""
         classes = len(np.unique(self.labels))
         return min(max(_LEAST, _LEAST_PER_CLASS * classes), len(self))
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 PIXELS = "grey pixels"
 ORDERED_PIXELS = "pixels"
 RANDOM_WEIGHTS = "random weights"
-#: Clips of a video, as in ``embed``, ``index`` and ``evaluate``.
+#: Number of clips per video, as in ``embed``, ``index`` and ``evaluate``.
 _CLIPS = 4
-#: Side of a frame of pixels, a multiple of the 24 and 32 pixels to which it is averaged.
+#: Side of a pixel frame, a multiple of the 24 and 32 pixels to which it is averaged.
 _SIDE = 96
 
 
@@ -35,7 +35,7 @@ class Candidate:
     Attributes:
         name: Its name as the user gave it, with its pool.
         source: Run, checkpoint or model; None for a floor.
-        pool: How the features of frames are pooled; None for the network's own way.
+        pool: How frame features are pooled; None for the network's own pool.
     """
 
     name: str
@@ -44,19 +44,19 @@ class Candidate:
 
     @property
     def is_floor(self) -> bool:
-        """Whether it is only a baseline that nobody would use."""
+        """Whether it is only a baseline, not a network to use."""
         return self.source is None
 
 
 def named_candidates(names: Sequence[str]) -> list[Candidate]:
-    """Return the candidates that a user names, without the floors.
+    """Return the candidates that the user lists, without the floors.
 
     Args:
         names: Runs, checkpoints and models, each alone or as ``NAME:POOL``; empty for the default.
 
     Raises:
         FileNotFoundError: If there is no such run.
-        ValueError: If a candidate is named twice, or a pool is unknown or given for a run.
+        ValueError: If a candidate is listed twice, or a pool is unknown or given for a run.
         MissingPackageError: If the weights of a named model are not installed.
     """
     if not names:
@@ -86,7 +86,7 @@ class NetworkPass:
     Attributes:
         network: Network. Frames have features of their own if there are several pools.
         candidates: Candidates, which differ in their pools.
-        own_pool: Pool of a candidate that names none.
+        own_pool: Pool of a candidate that states none.
     """
 
     network: NetworkPerClip
@@ -114,21 +114,21 @@ class NetworkPass:
 def load_passes(candidates: Sequence[Candidate], device: str | None) -> list[NetworkPass]:
     """Load the networks of candidates, and add the floors.
 
-    An image network sees the videos once for all of its pools.
+    An image network processes the videos once for all of its pools.
 
     Args:
         candidates: From :func:`named_candidates`.
         device: Device of the networks; None for a GPU if there is one.
 
     Raises:
-        ValueError: If a network cannot be read, or a pool is not one of its own.
+        ValueError: If a network cannot be read, or does not have a requested pool.
     """
     from sce_video.inference.clip_features import clip_network
     from sce_video.inference.model import load_model
 
     passes = []
     for source in dict.fromkeys(candidate.source for candidate in candidates):
-        # A candidate that names no pool comes first, because it has the network's own.
+        # A candidate without a pool comes first, because it uses the network's own pool.
         members = [candidate for candidate in candidates if candidate.source == source]
         members.sort(key=lambda candidate: candidate.pool is not None)
         model = load_model(members[0].name, device=device)
@@ -144,7 +144,7 @@ def load_passes(candidates: Sequence[Candidate], device: str | None) -> list[Net
 
 
 def _floors(device: str | None) -> list[NetworkPass]:
-    """Return the passes of grey pixels, and of a network for scratch training before any step."""
+    """Return the passes of grey pixels, and of an untrained network for training from scratch."""
     from sce_video.engine.config.load import recipe_config
     from sce_video.evaluation.grey_pixels import GreyPixels
     from sce_video.inference.clip_features import clip_network

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sce_video.runs.candidate_scores import Decision
     from sce_video.runs.choose_result import ChooseResult
 
-#: Groups or videos below which an interval is a rough guess.
+#: Number of groups or videos below which an interval is a rough guess.
 _FEW_GROUPS = 50
 
 
@@ -39,7 +39,7 @@ def choose(options: ChooseOptions) -> ChooseResult:
     check_out(options.out)
     candidates = named_candidates(options.among)
     listed = read_choice_videos(options)
-    # Imported here because a wrong name is answered without torch.
+    # Imported here, so that a wrong name is reported before torch loads.
     from sce_video.runs.candidate_features import TimeBudget, embed_within
     from sce_video.runs.candidate_scores import DECAYS, DECIDES, decide, score_candidates
     from sce_video.runs.choose_result import DATA, PAGE, ChooseResult

@@ -117,7 +117,7 @@ class ChooseResult:
         write_text(self.page, render_choice(page))
 
     def _differences(self) -> ChoiceTable:
-        """Return the differences of the best candidate from each other one, in each metric."""
+        """Return the best candidate's differences from all other candidates, in each metric."""
         points: dict[Candidate, list[str]] = {}
         for difference in self.decision.differences:
             points.setdefault(difference.second, []).append(difference.points)

@@ -120,8 +120,8 @@ def own_choices(
         recipe_lr: Learning rate of the recipe.
 
     Raises:
-        ValueError: If the network's clips do not suit the videos, or it does not accept the given
-            ones.
+        ValueError: If the network's clip length does not fit the videos, or the network does not
+            accept the requested clips.
     """
     source, row = start.source, start.suited
     own = [*clip_of_network(source, facts, given).values()]
@@ -154,7 +154,8 @@ def clip_of_network(
     """Return the frames, duration and size of a clip that suit the network, by name.
 
     Raises:
-        ValueError: If they do not suit the videos, or the network does not accept the given ones.
+        ValueError: If they do not suit the videos, or the network does not accept the requested
+            values.
     """
     network = _meta_network(source)
     own = _frames(source, network, facts, given)

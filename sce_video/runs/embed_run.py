@@ -65,8 +65,8 @@ def embed(options: EmbedOptions) -> EmbedResult:
 
     checkpoint = options.checkpoint
     if checkpoint != RANDOM:
-        # A model of transformers is converted to a run in the cache.
-        # Only a file that the user names can be a state dict of torchvision.
+        # A transformers model is converted to a run in the cache.
+        # Only a file that the user names can be a torchvision state dict.
         converted = None if options.config else run_of_weights(checkpoint)
         checkpoint = converted or newest_checkpoint(run_of_model(checkpoint))
     config = options.config or stored_test(checkpoint)

@@ -46,7 +46,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
 
     Raises:
         FileNotFoundError: If there is no such source.
-        ValueError: If the sets cannot be used, or do not fit each other or the source, or the
+        ValueError: If the sets cannot be used, or do not match each other or the source, or the
             folder contains an earlier training run.
     """
     begun = time.monotonic()  # a budget in hours counts the imports below, too
@@ -88,7 +88,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
 
 
 def _check_names(options: FinetuneOptions) -> None:
-    """Raise an error for a recipe, a source, sets or a run that cannot be meant."""
+    """Raise an error for an unusable recipe, source, sets or run."""
     check_out(options.out)
     if options.resume:
         check_planned(options.out)

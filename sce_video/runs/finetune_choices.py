@@ -19,16 +19,16 @@ from sce_video.runs.continued import LAYER_DECAY, clip_of_network, names_layers
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
 
-#: Optimiser steps without a budget, for a pretrained network
+#: Number of optimiser steps without a budget, for a pretrained network
 LEAST_STEPS = 600
-#: Optimiser steps without a budget, from random weights
+#: Number of optimiser steps without a budget, from random weights
 FROM_SCRATCH = 1500
 #: Number of videos per class below which a convolutional backbone is frozen. With two videos,
 #: training it was better (docs/results.md). One video is not measured.
 _FEW_FOR_CONVOLUTIONS = 2
 #: Number of videos per class below which a transformer is frozen (not measured)
 _FEW_FOR_TRANSFORMERS = 20
-#: Parameters of a transformer from which a CPU does not train it in an hour (not measured)
+#: Number of parameters from which a CPU cannot train a transformer in an hour (not measured)
 _LARGE = 50_000_000
 #: Learning rate of AdamW for convolutions, as in the recipe
 _RATE = 1e-3
@@ -58,7 +58,7 @@ _MAX_CLIPS_ON_CPU = 5
 
 
 def is_transformer(source: Source | None) -> bool:
-    """Return whether the network of a source consists of attention blocks."""
+    """Return whether a source's network consists of attention blocks."""
     return source is not None and source.family != "convolution"
 
 
@@ -80,7 +80,7 @@ def choose_finetuning(
         per_class: Median number of training videos per class.
         given: Settings that the user gave, by name. The other settings are adapted to them.
         classes: Names of the classes.
-        own_head: Classifier that the recipe brings; None chooses one.
+        own_head: Classifier of the recipe; None chooses one.
 
     Returns:
         The settings by name, in display order.
@@ -186,7 +186,7 @@ def _check_head(head: str, frozen: int, given: Mapping[str, Any]) -> None:
 
 
 def _rate(source: Source | None, frozen: int, batch: int, head: str, channels: int) -> Choice:
-    """Choose AdamW's learning rate after the warm-up, for features with so many channels."""
+    """Choose AdamW's learning rate after the warm-up, for features with this number of channels."""
     if head == "attentive":
         return Choice("lr", _RATE_OF_ATTENTION, "as in V-JEPA's evaluation")
     if frozen == 4:

@@ -26,7 +26,7 @@ from sce_video.utils.run_files import RESULTS, SCORES, newest_checkpoint
 #: Share of a budget, or of the planned time of a training, that a trial takes.
 _SHARE_OF_BUDGET = 0.25
 _SHARE_OF_TRAINING = 0.5
-#: Seconds of a trial without a budget: a small network is tried in full within the first of them.
+#: Seconds of a trial without a budget: a small network is tried in full within the first seconds.
 _LEAST_SECONDS = 60.0
 _MOST_SECONDS = 600.0
 
@@ -34,12 +34,12 @@ _MOST_SECONDS = 600.0
 def known_route(
     options: FinetuneOptions, subject: Subject, chosen: Mapping[str, Choice]
 ) -> Choice | None:
-    """Return the route that needs no trial; None if both are possible.
+    """Return the route if no trial is needed; None if both routes are possible.
 
     Args:
         options: Options of the command.
         subject: Source, videos and machine.
-        chosen: Settings of a training run by gradient, by name.
+        chosen: Settings of a run with gradient training, by name.
     """
     if options.route != AUTO:
         return Choice("route", options.route, "given")
@@ -73,7 +73,7 @@ class Trial:
 
 
 def trial_seconds(hours: float | None, planned: float) -> float:
-    """Return how long a trial may take.
+    """Return how long a trial may take, in seconds.
 
     Args:
         hours: Budget of the command; None without one.
@@ -91,15 +91,15 @@ def try_finetuning(
     config_of: Callable[[Mapping[str, Any], str], Config],
     seconds: float | None,
 ) -> Trial:
-    """Finetune on all folds but the first, and test on the first.
+    """Finetune on all folds except the first, and test on the first.
 
     Args:
         subject: Source, videos and machine.
-        features: Features of the compared videos, whose indices name the videos.
+        features: Features of the compared videos, whose indices identify the videos.
         folds: (N,) folds of the compared videos.
-        config_of: Function from changes of the recipe, which name videos, and a folder to the
-            config of the training.
-        seconds: Time that the training uses up; None for the epochs of the config.
+        config_of: Function that maps recipe changes, which select the videos, and a folder to a
+            training config.
+        seconds: Time budget of the training; None for the epochs of the config.
 
     Raises:
         KeyboardInterrupt: If a signal has stopped the training.

@@ -51,7 +51,7 @@ class Subject:
         return counts[counts > 0]
 
     def part(self, indices: np.ndarray) -> Subject:
-        """Return the subject with some of its training videos only.
+        """Return the subject with only some of its training videos.
 
         Args:
             indices: (n,) numbers of the training videos to keep.
@@ -84,7 +84,7 @@ def describe_source(source: Source | None) -> Choice:
 def data_settings(
     subject: Subject, out: str, *, parts: Sequence[str] = ("val", "test"), write: bool = True
 ) -> dict[str, Any]:
-    """Return changes of a recipe by key, which name the videos.
+    """Return the recipe changes that select the videos, by key.
 
     Args:
         subject: The videos.
@@ -105,13 +105,12 @@ def data_settings(
 
 
 def step_of_source(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
-    """Return a step of a test pipeline, changed to give the frames that the source takes.
+    """Return a step of a test pipeline, changed to produce the frames that the source accepts.
 
     Args:
         step: The step.
         source: Network to start from.
-        own_size: Whether the test crop has the size of the source, which may be larger than the
-            crop of the training.
+        own_size: Whether the test crop has the source's size, which may exceed the training crop.
     """
     settings, changed, kind = source.settings, dict(step), step["type"]
     if kind in TEST_CROPS and own_size:

@@ -1,4 +1,4 @@
-"""Linear classifiers of frozen features, cross-validated for ``choose`` and ``finetune``.
+"""Linear classifiers on frozen features, cross-validated for ``choose`` and ``finetune``.
 
 All fits of a fold share one decomposition of the features. A video is classified by the mean
 probability over its clips, as in a test.
@@ -26,9 +26,9 @@ from sce_video.utils.command import Progress
 K = TypeVar("K", bound=Hashable)
 #: Maximum number of folds of :func:`make_folds`.
 _FOLDS = 5
-#: Folds that are tested however late it is: the weight decay of one follows from the other.
+#: Minimum number of folds, even without time left: each one's decay follows from the other.
 _LEAST_FOLDS = 2
-#: Random videos on which a fit is timed.
+#: Number of random videos on which a fit is timed.
 _TIMED = 200
 
 
@@ -41,8 +41,8 @@ def make_folds(labels: Tensor, units: Tensor, seed: int) -> Tensor | None:
         seed: Seed of the division.
 
     Returns:
-        Folds (N,) int64. None if a classifier of the other folds would have one class only, or
-        could not give most videos their class, because they are the only ones of it.
+        Folds (N,) int64. None if a classifier trained on the other folds would have only one class,
+        or could not predict the class of most videos, because their class has no other videos.
     """
     count = min(_FOLDS, len(units.unique()))
     if count < 2:
@@ -92,7 +92,7 @@ class CrossValidation(Generic[K]):
     def best(self) -> tuple[K, float]:
         """Return the kind and the weight decay with the highest accuracy on all videos.
 
-        Of equal ones, the lowest loss decides, then the order.
+        Ties are broken by the lowest loss, then by the order.
         """
         kind, decay = self._best(self.kinds, torch.ones(len(self.folds), dtype=torch.bool))
         return self.kinds[kind], self.decays[decay]
@@ -113,7 +113,7 @@ class CrossValidation(Generic[K]):
         return found
 
     def _best(self, kinds: Sequence[K], videos: Tensor) -> tuple[int, int]:
-        """Return the numbers of the best one of some kinds and its decay, on a mask of videos."""
+        """Return the indices of the best of some kinds and its decay, on a mask of videos."""
         rows = [self.kinds.index(kind) for kind in kinds]
         accuracy = self.correct[rows][..., videos].mean(2).flatten()
         loss = self.losses[rows][..., videos].mean(2).flatten()
@@ -139,7 +139,7 @@ def cross_validate(
         labels: (N,) int64 labels.
         folds: (N,) int64 folds.
         decays: Weight decays.
-        stop: Time on the clock of ``time.monotonic`` at which no further fold may end.
+        stop: Time on the clock of ``time.monotonic`` by which the last fold must end.
     """
     decays, names = sorted(decays, reverse=True), folds.unique()  # each fit starts from a stronger
     correct, losses = (
@@ -200,7 +200,7 @@ def time_probes(
         decays: Weight decays.
 
     Returns:
-        Function from a number of videos to the estimated seconds in which all folds are tested.
+        Function that maps a number of videos to the estimated seconds for testing all folds.
     """
     classes = max(2, min(classes, _TIMED // 2))
     labels, taken = torch.arange(_TIMED) % classes, dict.fromkeys(sizes, 0.0)

@@ -68,7 +68,7 @@ class _Amount:
     advice: str
 
 
-#: Loader workers of each GPU in the recipes of Kinetics and ImageNet.
+#: Number of loader workers per GPU in the recipes for Kinetics and ImageNet.
 _WORKERS = 12
 #: Bytes of a batch in these recipes: 64 videos, 2 views of 8 x 224 x 224, 3 colours.
 _BATCH = 64 * 2 * 8 * 224 * 224 * 3

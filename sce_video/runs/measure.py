@@ -79,7 +79,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     # Results cannot be stored next to a model in the cache or a network in the package.
     elsewhere = checkpoint != options.run or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
-    # Only a file that the user names can be a state dict of torchvision.
+    # Only a file that the user names can be a torchvision state dict.
     checkpoint = run_of_weights(options.run) or newest_checkpoint(checkpoint)
     work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
     check_regular(work_dir, written=True)
@@ -182,7 +182,7 @@ def _evaluation_config(
         of_time = {name: value for name, value in given.items() if value is not None}
         cfg.test_evaluator = [
             {
-                # A metric of the user's own is named as it is registered.
+                # A user-defined metric has the name under which it is registered.
                 "type": PROTOCOLS[name].__name__ if name in PROTOCOLS else name,
                 **(of_time if name == "time" else {}),
             }

@@ -173,7 +173,7 @@ def write_run_page(
     options = options or PageOptions()
     record = read_run(folder)
     notes: list[str] = []
-    # Somebody else's config may name any class, so only its views are taken, after a check.
+    # A third-party config may name any class, so only its views are taken, after a check.
     views = record.config if trusted or not options.videos else _of_views(record, notes)
     if options.videos and lacks_comparison(record) and (data := _training_set(views)):
         dataset = DATASETS.build({**data, "pipeline": []})

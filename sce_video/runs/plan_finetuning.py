@@ -136,14 +136,14 @@ def _compare(
 
 
 class _Training:
-    """A finetuning by gradient, with measured times.
+    """A finetuning run with gradient training, with measured times.
 
     Args:
         base: The recipe.
         subject: Source, videos and machine.
         out: Folder of the run.
         recipe: Name of the recipe.
-        head: Classifier that the recipe brings; None chooses one.
+        head: Classifier of the recipe; None chooses one.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class _Training:
 
     @cached_property
     def timing(self) -> Timing:
-        """Times with the chosen network and batch, and any length: epochs follow from them."""
+        """Times with the chosen network and batch, for any length. They determine the epochs."""
         with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
             data = data_settings(self.subject, lists)
             return measure(_config(self.base, self.chosen, data, self.subject.source, self.out))
@@ -243,10 +243,10 @@ class _Training:
 
 
 def _own_head(base: Config, recipe: str, given: str | None) -> Choice | None:
-    """Return the classifier of a recipe that has another one than the shipped recipe.
+    """Return a recipe's classifier if it differs from the shipped recipe's classifier.
 
     Raises:
-        ValueError: If the user asks for a classifier of the shipped recipe.
+        ValueError: If the user requests a classifier of the shipped recipe.
     """
     kind = base.model.cls_head.type
     if kind == _HEAD:
@@ -260,7 +260,7 @@ def _own_head(base: Config, recipe: str, given: str | None) -> Choice | None:
 
 
 def _remarks(subject: Subject, chosen: Mapping[str, Choice], timing: Timing) -> tuple[str, ...]:
-    """Return sentences about what is unusual in the videos and their loading."""
+    """Return sentences about anything unusual in the videos and their loading."""
     shared = {*recordings_of(subject.videos)} & {*recordings_of(subject.tested)}
     loading, size = timing.loading(chosen["workers"].value), chosen["size"].value
     counts, tested = subject.counts.tolist(), len(subject.tested)
@@ -274,7 +274,7 @@ def _config(
     source: Source | None,
     out: str,
 ) -> Config:
-    """Return the recipe with the chosen settings, on the videos, and the network of the source."""
+    """Return the recipe with the chosen settings, the videos and the source's network."""
     config = filled_recipe(base, chosen, data, out)
     between = max(1, config.train_cfg.max_epochs // _VALIDATIONS)
     config.train_cfg.val_interval = config.default_hooks.checkpoint.interval = between

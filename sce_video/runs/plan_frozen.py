@@ -57,15 +57,15 @@ _CLIPS = 10
 _CLIPS_ON_CPU = 5
 #: Maximum number of compared videos: the 95 % interval is then at most three points to each side.
 _COMPARED = 1000
-#: Videos that are embedded to measure the time if nothing can be compared.
+#: Number of videos that are embedded to measure the time if nothing can be compared.
 _TIMED = 4
-#: Videos of a batch, which bound the memory.
+#: Number of videos per batch, which bounds the memory.
 _BATCH = 8
-#: Views per forward pass.
+#: Number of views per forward pass.
 _MAX_VIEWS = 32
 #: Weight decay if nothing can be compared.
 _USUAL_L2 = 0.1
-#: Seconds of the page besides its features.
+#: Seconds that the page needs besides its features.
 _PAGE_SECONDS = 20.0
 
 
@@ -77,12 +77,12 @@ class FrozenFeatures:
         values: (N, V, D) features of V clips, or the clips (N, V) of a network with pools.
         labels: (N,) int64 labels.
         units: (N,) int64; videos of one unit are in one fold.
-        pools: Ways to pool the frames; None for the network's own.
-        indices: (N,) int64, numbers of the videos in their set.
+        pools: Ways to pool the frames; None for the network's own pool.
+        indices: (N,) int64, indices of the videos in their set.
         paths: N paths of the videos, with their folder or table.
         weights: Hash of the weights of the network.
         failures: Path and reason of videos that could not be read.
-        seconds: Seconds in which a video was read and embedded.
+        seconds: Seconds for reading and embedding a video.
     """
 
     values: Tensor | StoredClips
@@ -111,7 +111,7 @@ class FrozenPlan:
         settings: Chosen and given settings by name.
         features: Features of the compared videos.
         found: Result of the cross-validation; None if there are too few videos for it.
-        pool: How the features of frames are pooled; None for the network's own way.
+        pool: How frame features are pooled; None for the network's own pool.
         l2: Weight decay of the classifier, on standardised features.
     """
 
@@ -124,7 +124,7 @@ class FrozenPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFit(PlannedTraining):
-    """A planned linear classifier, with the features that its plan has computed.
+    """A planned linear classifier, with the features that the planning has computed.
 
     Attributes:
         frozen: Features of labelled videos, and the pool of their frames.
@@ -133,7 +133,7 @@ class PlannedFit(PlannedTraining):
     frozen: FrozenPlan
 
     def write_features(self) -> None:
-        """Write the features into the folder of the run, so that the fit does not compute them.
+        """Write the features into the run's folder, so that the fit does not compute them again.
 
         Raises:
             WriteError: If the file cannot be written.
@@ -164,7 +164,7 @@ class HourBudget:
         """Raise ValueError if the budget does not suffice.
 
         Args:
-            each: Seconds of a video.
+            each: Seconds per video.
             done: Number of videos that have been embedded.
         """
         needed = each * self.videos
@@ -212,7 +212,7 @@ def choose_frozen(subject: Subject, hours: float | None, begun: float, pages: in
 
 
 def _drawn(labels: Tensor, units: Tensor, most: int, seed: int) -> np.ndarray:
-    """Return the numbers of at most about ``most`` videos, of whole units drawn by the seed."""
+    """Return the indices of at most about ``most`` videos, in whole units drawn by the seed."""
     if len(labels) <= most:
         return np.arange(len(labels))
     names, counts = units.unique(return_counts=True)
@@ -222,7 +222,7 @@ def _drawn(labels: Tensor, units: Tensor, most: int, seed: int) -> np.ndarray:
 
 
 def _choose_settings(subject: Subject, source: Source) -> dict[str, Choice]:
-    """Choose the clips of a video and how they are read."""
+    """Choose a video's clips and how they are read."""
     facts, machine, given = subject.facts, subject.machine, subject.given
     choices = ChosenSettings(given)
     if source.per_frame:
@@ -254,7 +254,7 @@ def _choose_settings(subject: Subject, source: Source) -> dict[str, Choice]:
 
 
 def pools_of(source: Source) -> tuple[str | None, ...]:
-    """Return the ways to pool the frames of a network; (None,) for the network's own way alone."""
+    """Return the ways to pool a network's frames; (None,) for only the network's own pool."""
     network: Any = MODELS.get(source.settings.backbone["type"])
     if not source.per_frame or "frame_pool" not in constructor_parameters(network):
         return (None,)

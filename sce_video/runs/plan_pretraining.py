@@ -72,9 +72,9 @@ _PAGE_VIDEOS = 64
 _PAGE_SECONDS = 10.0
 #: Largest factor by which other programs are assumed to slow the page down
 _MAX_SLOWNESS = 20.0
-#: Steps without a budget, for a run that starts from a network
+#: Number of steps without a budget, for a run that starts from a network
 _STEPS_TO_CONTINUE = 2000
-#: Row of the plan that names this network
+#: Row of the plan that states this network
 _SOURCE = "starts from"
 #: Rows of a plan that are not settings of a recipe
 _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor", *ROWS)
@@ -244,8 +244,7 @@ def _choices_of_length(
 ) -> dict[str, Choice]:
     """Choose settings that depend on the numbers of epochs and steps.
 
-    These are warm-up, momentum, and queue and predictor of SCE, unless they are given or chosen
-    already.
+    These are warm-up, momentum, and queue and predictor of SCE, unless given or chosen already.
     """
     scratch = subject.start is None and subject.student is None
     found = [
@@ -260,7 +259,7 @@ def _choices_of_length(
 
 @dataclass(frozen=True)
 class _Costs:
-    """Work of the command besides the steps of the training.
+    """Work of the command besides the training steps.
 
     Attributes:
         compared: Number of videos in the final comparison with random weights.
@@ -278,13 +277,13 @@ class _Costs:
 def _costs(
     subject: _Subject, timing: Timing, planned: float, taught: float, slowness: float
 ) -> _Costs:
-    """Estimate what the command does besides the steps of the training.
+    """Estimate the command's work besides the training steps.
 
     Args:
         subject: Videos, machine and networks.
         timing: Measured times.
         planned: Seconds since the start of the command.
-        taught: Seconds in which a teacher embeds all training videos.
+        taught: Seconds for a teacher to embed all training videos.
         slowness: Ratio of wall-clock to processor time while planning. Other programs are assumed
             to slow the page down by the same factor.
     """
@@ -306,7 +305,7 @@ def _costs(
 def _choose_epochs(
     subject: _Subject, chosen: Mapping[str, Choice], steps: int, seconds: float, costs: _Costs
 ) -> Choice:
-    """Choose the number of epochs, each of so many optimiser steps and measured seconds."""
+    """Choose the number of epochs, given the optimiser steps and measured seconds per epoch."""
     least = _STEPS_TO_CONTINUE
     if subject.start is None:
         least = least_steps(subject.machine, chosen["width"].value)

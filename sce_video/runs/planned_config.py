@@ -181,7 +181,7 @@ def planned_config(
     # The caller decides where the run continues, because the file may have been changed.
     stored |= {"load_from": None, "resume": False}
     named = dict(stored)
-    # A run that started from a network names its backbone and the path of its file. A name on the
+    # A run that started from a network states its backbone and the path of its file. A name on the
     # hub or a URL must not pass, because it would cause a request.
     if "pretrained" in named and isinstance(model := stored.get("model"), dict):
         model["backbone"] = checked_backbone(model.get("backbone"))

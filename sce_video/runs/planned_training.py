@@ -45,7 +45,7 @@ from sce_video.utils.files import write_text
 from sce_video.utils.run_files import CONFIG
 from sce_video.utils.tensors import cudnn_benchmark
 
-#: Steps that are timed, after a first one.
+#: Number of timed steps, after one that is not timed.
 _STEPS = 3
 #: Maximum number of decoded videos.
 _DECODED = 12
@@ -58,10 +58,10 @@ class Timing:
     """Measured times of a training run.
 
     Attributes:
-        step: Seconds of forward and backward of a batch.
-        sample: Seconds in which one core makes the views of a video.
-        batch: Samples of a step.
-        samples: Samples of an epoch.
+        step: Seconds for the forward and backward pass of a batch.
+        sample: Seconds for one core to make a video's views.
+        batch: Number of samples per step.
+        samples: Number of samples per epoch.
         on_gpu: Whether the loader works next to the device. On a CPU they share the cores.
     """
 
@@ -83,11 +83,11 @@ class Timing:
         return self.samples // self.batch * (self.step + loading / cores)
 
     def loading(self, workers: int) -> float:
-        """Return the time in which the workers make a batch, as a multiple of a step's time."""
+        """Return the workers' time for a batch, as a multiple of a step's time."""
         return self.batch * self.sample / max(1, workers) / self.step
 
     def features(self, networks: float) -> float:
-        """Return the seconds in which a core reads a video and several networks embed two clips."""
+        """Return the seconds to read a video and embed two clips of it with several networks."""
         return self.sample + networks * self.step / self.batch
 
 
@@ -126,7 +126,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
     ]
     first = torch.zeros(batch, dtype=torch.int64)  # labels, videos and clips, of which any will do
     seeds, taken = torch.arange(batch), []
-    # Inside mmaction2's recogniser names are looked up in the default scope.
+    # Inside mmaction2's recogniser, names are looked up in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     tuned = cudnn_benchmark(bool(cfg.get("env_cfg", {}).get("cudnn_benchmark")))
     with cores_for_workers(cfg.train_dataloader.num_workers), scope, tuned:

@@ -58,13 +58,13 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
 
     Every setting that is not given is chosen for the videos and the machine
     (:mod:`sce_video.runs.choices`), and written with its reason to ``run.json`` in the folder of
-    the run. With several seeds the settings are chosen once, so that the runs differ in their seed
-    only, and the budget is the budget of each run.
+    the run. With several seeds the settings are chosen once, so that the runs differ only in their
+    seed, and the budget applies to each run.
 
     Raises:
         FileNotFoundError: If there is no such network, teacher or file.
-        ValueError: If the videos, the network and the settings do not fit each other, or the folder
-            contains an earlier training run.
+        ValueError: If the videos, the network and the settings do not match each other, or the
+            folder contains an earlier training run.
     """
     begun = time.monotonic()  # a budget in hours counts the imports below, too
     _check_names(options)
@@ -95,7 +95,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
 
 
 def _check_names(options: PretrainOptions) -> None:
-    """Raise an error for a method, a setting or a file that cannot be meant."""
+    """Raise an error for an unusable method, setting or file."""
     check_out(options.out)
     known = methods()
     if options.method is not None and options.method not in known:
@@ -150,7 +150,7 @@ def _found_seeds(out: Path) -> list[int]:
 
 
 def _check_resumed(options: PretrainOptions, runs: Sequence[RunFolder]) -> None:
-    """Check that there is something to resume, and write the plan of the others for a new seed.
+    """Check that there is something to resume, and write the other seeds' plan for a new seed.
 
     Raises:
         ValueError: If there is no training, or the folder of a new seed is used.
@@ -174,7 +174,7 @@ def _check_resumed(options: PretrainOptions, runs: Sequence[RunFolder]) -> None:
 def _train(
     options: PretrainOptions, runs: Sequence[RunFolder], resumed: bool, begun: float
 ) -> PretrainResult:
-    """Train the written config of every run, one after another: each takes the whole machine.
+    """Train the written config of every run, one after another on the whole machine.
 
     A signal that stops one of them ends all.
     """

@@ -31,7 +31,7 @@ class ReportResult:
 
     Attributes:
         pages: The pages of the runs.
-        report: The results next to the numbers of the paper; None if only pages were written.
+        report: The results next to the paper's numbers; None if only pages were written.
         tables: The files with the report.
     """
 
@@ -41,7 +41,7 @@ class ReportResult:
 
 
 def report(options: ReportOptions) -> ReportResult:
-    """Write the pages of runs, and a table of all results next to the numbers of the paper.
+    """Write the pages of runs, and a table of all results next to the paper's numbers.
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
@@ -55,7 +55,7 @@ def report(options: ReportOptions) -> ReportResult:
     collection = collect_results(options.sources)
     pages: tuple[Path, ...] = ()
     if runs:
-        # Imported here because tables of results need no torch.
+        # Imported here, because result tables do not need torch.
         from sce_video.runs.page import PageOptions, write_run_page
 
         features = None if options.features is None else Path(options.features)
@@ -85,7 +85,7 @@ def _places(options: ReportOptions) -> tuple[Path, Path | None]:
 
 
 class MissingRow(NamedTuple):
-    """The numbers of one row of a table of the paper that have no result, as one text."""
+    """The numbers without a result in one row of a paper table, as one text."""
 
     table: str
     row: str
@@ -104,7 +104,7 @@ def missing_rows(half: Half) -> list[MissingRow]:
 
 
 def render_html(report: Report) -> str:
-    """Return the report as one HTML page that loads nothing and runs nothing."""
+    """Return the report as one HTML page that loads no files and runs no scripts."""
     return render_template("sce_video.reporting", "report.html", _values(report))
 
 
@@ -185,7 +185,7 @@ def compare(options: CompareOptions) -> CompareResult:
         check_run_folder(run)
         if folders.count(folder) > 1:
             raise ValueError(f"{run} is given twice")
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.pages.compare_page import chance_of_differences, render_comparison
     from sce_video.pages.run_record import different_settings
     from sce_video.runs.folder import read_run

@@ -12,8 +12,8 @@ from sce_video.runs.folder_facts import FolderFacts
 from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
 DISTILL = "distill"
-#: Short side in pixels from which the public teacher is taken. It sees frames of 224 pixels, and
-#: smaller videos would be enlarged more than twice.
+#: Short side in pixels from which the public teacher is used. Its input has 224 pixels, so smaller
+#: videos would be enlarged more than twice.
 _LEAST_SIDE = 112
 #: Fewer videos than these are too few to learn from scratch in hours: J-HMDB has 928, and the
 #: smallest set of the paper 240,000. Where the limit lies in between has not been measured.
@@ -42,14 +42,14 @@ def choose_road(
 ) -> Road:
     """Choose between distillation, continuing, and training from scratch.
 
-    What the user gave decides: ``--teacher`` distils, ``--from`` continues, and a method is taken
-    as it is. Otherwise the network is distilled from an image network if its weights are installed,
-    because that gains forty points over training from scratch on real footage (docs/results.md).
-    Nothing is downloaded.
+    What the user gave decides: ``--teacher`` distils, ``--from`` continues, and a method that was
+    given is used. Otherwise the network is distilled from an image network if its weights are
+    installed, because that gains forty points over training from scratch on real footage
+    (docs/results.md). Nothing is downloaded.
 
     Args:
         options: Options of the command.
-        facts: Facts of the videos.
+        facts: Facts about the videos.
         machine: Machine that trains.
         given: Names of the settings that the user gave.
     """
@@ -83,7 +83,7 @@ def choose_road(
 
 
 def _warn(options: PretrainOptions, facts: FolderFacts) -> tuple[str, ...]:
-    """Say what training from scratch gave on a real set, and which command would do better."""
+    """State the result of training from scratch on a real set, and a command that does better."""
     if facts.num_videos >= _FEW_VIDEOS:
         return ()
     install = "" if has_public_teacher() else "pip install 'sce-video[teacher]', then "

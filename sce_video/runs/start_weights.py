@@ -93,11 +93,11 @@ class Source:
 
 
 def find_source(source: str | os.PathLike) -> Source:
-    """Find the network that a text names, and convert it once if it has another layout.
+    """Find the network that a text refers to, and convert it once if it has another layout.
 
     Args:
         source: ``demo`` or ``demo-sce``, which the package contains; ``hf:NAME`` or the folder of a
-            model of transformers or timm; a run or one of its checkpoints; a folder of
+            transformers or timm model; a run or one of its checkpoints; a folder of
             ``save_pretrained``; or a checkpoint of torchvision, timm, pytorchvideo, SlowFast,
             mmaction2, mmdet or eztorch, which is recognised by the names of its weights.
 

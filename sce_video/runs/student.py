@@ -1,4 +1,4 @@
-"""The student of an image network: a video network that starts from public weights."""
+"""Student of an image network: a video network that starts from public weights."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
 from sce_video.utils.run_files import split_pool
 
-#: Backbone that can be given temporal layers and then be a student.
+#: Backbone that becomes a student when it gets temporal layers.
 KIND = "EfficientNetLite"
-#: How student and teacher pool the features of frames.
+#: Pool of the frame features of student and teacher.
 FRAME_POOL = "mean+absdiff+delta+energy"
 #: The following numbers were chosen on J-HMDB (docs/results.md).
 FRAMES = 8
 SIZE = 88
 BATCH = 16
 LR = 2e-4
-#: Passes over the videos, and optimiser steps at least, if the user gives no budget.
+#: Number of passes over the videos, and minimum number of optimiser steps, without a budget.
 EPOCHS = 5
 STEPS = 290
-#: Passes that a budget buys at most. More were not better.
+#: Maximum number of passes within a budget. More passes were not better.
 MOST_EPOCHS = 20
-#: Seconds of a clip at most, as in the paper.
+#: Maximum length of a clip in seconds, as in the paper.
 _CLIP_DURATION = 2.56
 #: A clip that covers this share of a video stands for the whole video.
 _WHOLE = 0.75
@@ -49,12 +49,12 @@ class TeacherTarget:
 
 
 def is_student(source: Source) -> bool:
-    """Return whether a network can be made a video network that learns an image network."""
+    """Return whether a network can become a video network that learns from an image network."""
     return source.settings.backbone["type"].rpartition(".")[2] == KIND
 
 
 def refuse_pool(network: str) -> None:
-    """Raise ValueError if a student or its teacher is named with a pool other than its own."""
+    """Raise ValueError if a student or its teacher is given with a pool other than its own."""
     name, pool = split_pool(network)
     if pool not in (None, FRAME_POOL):
         raise ValueError(
@@ -68,7 +68,7 @@ def clip_duration(facts: FolderFacts) -> float:
 
 
 def clips_of_video(facts: FolderFacts, usual: int) -> int:
-    """Return the number of clips of a video that the teacher sees: one if it covers the video."""
+    """Return the teacher's number of clips per video, 1 if a clip covers the video."""
     return 1 if clip_duration(facts) >= _WHOLE * facts.duration else usual
 
 
@@ -79,7 +79,7 @@ def student_choices(
 
     Args:
         source: Network that the student starts from.
-        facts: Facts of the videos that are trained on.
+        facts: Facts about the training videos.
         hours: Budget; None for the usual length.
         given: Settings that the user gave, by name.
     """
@@ -104,7 +104,7 @@ def student_choices(
 def become_student(
     config: Config, source: Source, target: TeacherTarget, facts: FolderFacts
 ) -> None:
-    """Change the recipe of a student, in place: the network, its weights and what it sees.
+    """Change the recipe of a student, in place: the network, its weights and its input.
 
     The teacher pools its frames as the student does, so that their features correspond one to one.
     If they have another size, a linear layer maps them.
@@ -116,7 +116,7 @@ def become_student(
         facts: Facts about the training videos.
 
     Raises:
-        ValueError: If the student is named with another pool.
+        ValueError: If the student is given with another pool.
     """
     refuse_pool(source.name)
     config.model.backbone.frame_pool = FRAME_POOL

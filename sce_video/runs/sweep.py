@@ -72,7 +72,7 @@ def sweep(options: SweepOptions) -> SweepResult:
 
 
 def _selected(sweeps: Sequence[Sweep], options: SweepOptions) -> list[Sweep]:
-    """Return the sweeps with the seeds, points and columns that were asked for.
+    """Return the sweeps with the requested seeds, points and columns.
 
     Raises:
         ValueError: If two sweeps have one name, or no sweep has a point or column.
@@ -140,8 +140,8 @@ def _requeue(job: str, advanced: bool) -> str:
 
     Args:
         job: Name of the job, as ``scontrol`` expects it.
-        advanced: Whether this start has finished a step or written a checkpoint; otherwise the next
-            one would not either.
+        advanced: Whether this start has finished a step or written a checkpoint; otherwise, neither
+            would the next start.
     """
     from sce_video.engine.restarts import call_scontrol
 

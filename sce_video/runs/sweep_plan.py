@@ -17,8 +17,9 @@ A sweep file is Python, like a config::
 
 ``training`` is what an evaluation trains: ``none``, ``one`` (tools/train.py, then tools/test.py) or
 ``splits`` (sce-video finetune-splits, the three official splits). Columns of one evaluation share
-it, and so do points and sweeps that need the same pretraining: a step is known by its settings.
-A point with ``columns=["K200"]`` has only these columns, where each dataset has its own recipes.
+it, and so do points and sweeps that need the same pretraining: a step is identified by its
+settings. A point with ``columns=["K200"]`` has only these columns, as each dataset has its own
+recipes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Point:
 
     ``options`` change its config (None: the sweep's) after the sweep's options. ``checkpoint``, a
     path or ``random``, is evaluated instead of a pretraining. ``published`` are numbers from the
-    sweep's ``source`` by the name of the column. ``columns`` names the point's columns (all).
+    sweep's ``source`` by the name of the column. ``columns`` lists its columns (default: all).
     """
 
     name: str
@@ -92,10 +93,10 @@ class Pretraining:
 class Sweep:
     """A table to be made, as its file describes it.
 
-    ``pretrain`` changes the recipe of all points, unless a point has its own; ``source`` says where
-    the published numbers come from, ``notes`` what differs from their protocol. Every point is
-    pretrained and evaluated with each of the ``seeds``. ``name`` is the name of the file, unless
-    the file states another one.
+    ``pretrain`` changes the recipe of all points, unless a point has its own; ``source`` states
+    where the published numbers come from, and ``notes`` what differs from their protocol. Every
+    point is pretrained and evaluated with each of the ``seeds``. ``name`` is the name of the file,
+    unless the file states another one.
     """
 
     points: tuple[Point, ...]
@@ -135,7 +136,7 @@ def read_sweep(path: str | Path) -> Sweep:
 
 
 def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
-    """Yield whether entries do not fit to each other, with the message."""
+    """Yield whether entries contradict each other, with the message."""
     seeds = sweep.seeds
     wrong_seeds = f"seeds must be one or more different numbers, got {list(seeds)}"
     yield not seeds or len(set(seeds)) < len(seeds), wrong_seeds
@@ -195,8 +196,8 @@ def plan(
 ) -> list[SweepCell]:
     """Return all numbers of the sweeps with the steps that measure them, each step once.
 
-    The commands name the folder ``out``. The options, ``KEY=VALUE`` each, change all pretrainings
-    or all evaluations; ``root`` has the configs that are not found from the current folder.
+    The commands write to the folder ``out``. The options, ``KEY=VALUE`` each, change all
+    pretrainings or all evaluations; ``root`` has the configs that the current folder lacks.
 
     Raises:
         FileNotFoundError: If a config is missing.
@@ -289,12 +290,12 @@ class _Planner:
     def _read(self, config: str, options: list[str], *others: str) -> tuple[str, str | None, str]:
         """Return a config's file, what its training writes last, and a name with a hash.
 
-        A config without a training writes nothing, None.
+        A config without training writes nothing (None).
         """
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
-        # The names count, too: an option wins over what a checkpoint or a rule would set.
+        # Names count, too, because an option overrides what a checkpoint or a rule would set.
         keys = sorted(option.partition("=")[0] for option in options)
         text = json.dumps(
             [cfg._cfg_dict.to_dict(), [keys, *others]],

@@ -55,8 +55,8 @@ _OBJECTIVE = "relations"
 def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
     """Return the network with the student's clips.
 
-    An image network sees each of the student's frames, and any other network its own number of
-    frames. If a student always sees the centre of the frames, so does its teacher.
+    An image network receives each of the student's frames, and any other network its own number of
+    frames. If a student always gets central crops, so does its teacher.
     """
     settings = replace(model.settings, clip_duration=clip.duration)
     if sees_single_frames(settings.backbone):
@@ -67,7 +67,7 @@ def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
 
 
 def with_frame_pool(model: VideoModel, frame_pool: str | None) -> VideoModel:
-    """Return an image network that pools the features of frames as its student does.
+    """Return an image network that pools frame features like its student.
 
     Args:
         model: Teacher.
@@ -91,7 +91,7 @@ class StudentClip:
         fixed: K, number of fixed clips per video; 0 for random clips.
         objective: Objective of the distillation, one of ``OBJECTIVES``.
         central_share: Share of the short side that a central crop covers; None for random crops.
-        frame_pool: How the student pools the features of frames; None if it has no such option.
+        frame_pool: How the student pools frame features; None if it has no such option.
     """
 
     duration: float
@@ -337,7 +337,7 @@ def give_teacher(
 
 @dataclass(frozen=True, eq=False)
 class PlannedTeacher:
-    """Teacher of a distillation that has not begun.
+    """Teacher of a distillation run that has not begun.
 
     ``given`` contains the settings that it determines, by name. ``num_videos`` is the number of
     videos in the folder. ``per_frame`` states whether it is an image network, and
@@ -398,7 +398,7 @@ class PlannedTeacher:
         return {name: Choice(name, *values) for name, values in found.items()}
 
     def stand_in(self, student: nn.Module, config: Config) -> None:
-        """Give a network that is timed the teacher, or random features of the right size."""
+        """Give a network that is being timed the teacher, or random features of the right size."""
         clip = student_clip(config)
         model = with_clip(self.model, clip)
         features = None
@@ -409,7 +409,7 @@ class PlannedTeacher:
         give_teacher(student, model, features)
 
     def seconds(self, config: Config) -> float:
-        """Estimate the seconds for the features of all videos, from some; 0 if none are stored."""
+        """Estimate the seconds for all videos' features from a few videos; 0 if none are stored."""
         clip = student_clip(config)
         if not clip.fixed:
             return 0.0

@@ -23,9 +23,9 @@ class TrainResult:
     """Result of a training run.
 
     Attributes:
-        folder: Folder of logs and checkpoints; None if only the recipe was asked for.
+        folder: Folder of logs and checkpoints; None if only the recipe was requested.
         status: 0 if the training has finished, or 128 + n if signal n has stopped it.
-        recipe: The recipe, if only that was asked for.
+        recipe: The recipe, if only the recipe was requested.
     """
 
     folder: Path | None
@@ -84,7 +84,7 @@ def train(options: TrainOptions) -> TrainResult:
 
 
 def _check_names(options: TrainOptions) -> None:
-    """Raise an error for a config, a checkpoint or videos that cannot be meant."""
+    """Raise an error for an unusable config, checkpoint or videos."""
     find_recipe(options.config)
     lists = [path for path in (options.train_list, options.val_list) if path is not None]
     for path in (*lists, options.classes):
@@ -93,7 +93,7 @@ def _check_names(options: TrainOptions) -> None:
         check_exists(options.data_root, "folder")
     elif options.data_root is not None:
         check_videos(options.data_root, listed_extensions(options.all_files))
-    # These words stand for no file.
+    # These words do not refer to files.
     if options.pretrained not in (None, RANDOM):
         check_run(str(options.pretrained))
     if options.resume not in (None, NEWEST):
@@ -101,7 +101,7 @@ def _check_names(options: TrainOptions) -> None:
 
 
 def _other_videos(options: TrainOptions) -> Iterator[_Change]:
-    """Yield the changes that name other videos than the config's.
+    """Yield the changes that replace the config's videos.
 
     Without a list, all videos of the folder are trained on.
     """
@@ -122,7 +122,7 @@ def _other_videos(options: TrainOptions) -> Iterator[_Change]:
 
 
 def _switches(options: TrainOptions, changes: dict[str, Any]) -> Iterator[_Change]:
-    """Yield the changes that the switches of mmaction2 mean.
+    """Yield the changes that mmaction2's switches stand for.
 
     ``--auto-scale-lr`` changes nothing if a ScheduleHook scales the learning rate already.
 

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of video: atomic files, several processes, safe unpickling."""
+"""Helpers that are independent of video: atomic files, several processes, safe unpickling."""

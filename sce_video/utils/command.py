@@ -59,7 +59,7 @@ def printable_values(value: Any) -> Any:
 
 @contextmanager
 def printable_stdout() -> Iterator[None]:
-    """Make everything that is printed inside printable. Line breaks, tabs and colours stay."""
+    """Make all output of the block :func:`printable`, but keep line breaks, tabs and colours."""
     with redirect_stdout(cast(TextIO, _PrintableStream(sys.stdout))):
         yield
 
@@ -91,8 +91,8 @@ def _escape_controls(text: str) -> str:
     )
 
 
-#: Exit status after an error, that of argparse for a wrong command line. 0 is success, 1 that the
-#: work was done and has found problems in the data, 128 + n that signal n has ended it.
+#: Exit status after an error, as argparse uses for a wrong command line. 0 means success, 1 that
+#: the work was done but found problems in the data, and 128 + n that signal n ended it.
 ERROR = 2
 #: Exit status after Ctrl-C: 128 and the number of SIGINT.
 INTERRUPTED = 130
@@ -113,7 +113,7 @@ _PATH_ERRORS = (
 )
 #: Errors of the system that a user can mend, even where they name no file.
 _SYSTEM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-#: These packages state wrong settings by ``assert`` and their registries by KeyError.
+#: These packages report wrong settings with ``assert``, and their registries with KeyError.
 _ASSERTING = ("mmengine", "mmcv", "mmaction")
 
 
@@ -215,7 +215,7 @@ def explain(error: BaseException) -> str | None:
         mendable = isinstance(error, _PATH_ERRORS) or error.filename is not None
         mendable = mendable or error.errno in _SYSTEM_ERRORS
         text = str(error)
-        # If the system has raised it, the message is only a number and a name.
+        # If the system raised it, the message is only a number and a name.
         if text.startswith("[Errno") and error.errno == errno.ENOENT and error.filename:
             text = f"there is no file or folder {os.fsdecode(error.filename)}"
         return text if mendable else None
@@ -225,7 +225,7 @@ def explain(error: BaseException) -> str | None:
         return str(error.args[0]) if error.args and set(names) & set(_ASSERTING) else None
     if isinstance(error, ValueError | UserError):
         return message_from_worker(str(error), type(error))
-    if type(error).__name__ == "OutOfMemoryError":  # torch's error, without an import of torch
+    if type(error).__name__ == "OutOfMemoryError":  # torch's error, without importing torch
         return f"the GPU's memory is full ({str(error).splitlines()[0]}): lower the batch size"
     return None
 
@@ -271,7 +271,7 @@ class Progress:
         self._bar = self._start_bar() if write is None and self._stream.isatty() else None
 
     def _start_bar(self) -> Any:
-        from rich.console import Console  # here: log files need not pay for the import
+        from rich.console import Console  # imported here, because log files do not need it
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
@@ -323,7 +323,7 @@ class Progress:
         return f"{text}, {left} left"
 
 
-#: Problems that a command prints; the number of the others follows.
+#: Maximum number of problems that a command prints, followed by the number of the others.
 _SHOWN = 20
 
 

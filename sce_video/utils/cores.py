@@ -55,7 +55,7 @@ def free_cores() -> int:
 
 @contextmanager
 def cores_for_workers(num_workers: int, threads: int | None = None) -> Iterator[None]:
-    """Leave the loader workers of this process their cores while torch computes on a CPU.
+    """Leave this process's loader workers their cores while torch computes on a CPU.
 
     torch starts a thread per core, and the threads wait for each other in a busy loop: if a thread
     shares its core with a loader worker, all others wait for it. On two cores with one worker a
@@ -98,7 +98,7 @@ def _quota() -> float:
             quotas.append(float(quota) / float(period))
         except (OSError, ValueError):
             continue
-    # A fraction of a core is one, and -1 stands for no limit.
+    # A fraction of a core counts as one, and -1 stands for no limit.
     return min((max(1.0, quota) for quota in quotas if quota > 0), default=float("inf"))
 
 

@@ -62,7 +62,7 @@ def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
     """
     try:
         mode = os.stat(path, follow_symlinks=not written).st_mode
-    except OSError:  # the error of a missing file is the one of its opening
+    except OSError:  # a missing file raises the error of opening it
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         problem = "is not a regular file (a FIFO, a device or a socket): put a file in its place"
@@ -94,7 +94,7 @@ def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-#: The last bytes of a journal of SQLite that names another file.
+#: The last bytes of an SQLite journal that names another file.
 _NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
 
 
@@ -176,7 +176,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         with open(temporary, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except UserError:  # its message names what is wrong, which may be what is read
+    except UserError:  # its message states the problem, which may concern the input
         raise
     except OSError as error:
         raise write_error(path, error) from error
@@ -213,7 +213,7 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
                     continue
             except (ProcessLookupError, OverflowError):
                 pass
-            except PermissionError:  # a process of somebody else
+            except PermissionError:  # another user's process
                 continue
             with contextlib.suppress(OSError):
                 if path.is_dir() and not path.is_symlink():
@@ -280,7 +280,7 @@ def append_text(path: str | Path, text: str) -> None:
             before = os.fstat(descriptor).st_size
             try:
                 while left:
-                    left = left[os.write(descriptor, left) :]  # a nearly full disk takes a part
+                    left = left[os.write(descriptor, left) :]  # a nearly full disk writes a part
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, before)
@@ -319,8 +319,8 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
     """Return a plain path unchanged, or for a URL the path of a local copy with the same name.
 
     A copy is kept until the object changes, and the folder may be removed at any time. Processes of
-    one machine download an object once. ``newest`` asks the store for the current version. By
-    default, a process uses the version that it read first, without asking.
+    one machine download an object once. ``newest`` requests the current version from the store. By
+    default, a process uses the version that it read first, without a request.
 
     Raises:
         FileNotFoundError: If the object does not exist.

@@ -25,7 +25,7 @@ def render_template(
     import jinja2  # imported here, since only the pages need it
 
     def escaped(value: Any) -> Any:
-        if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers, and HTML of ours
+        if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers, and our own HTML
             return value
         if escape is not None:
             return escape(value)

@@ -1,4 +1,4 @@
-"""Import all modules of a package, or each name of it when it is asked for."""
+"""Import all modules of a package, or each of its names on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def import_submodules(package_name: str, path: Iterable[str]) -> None:
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package that imports each name when it is asked for.
+    """Return the ``__getattr__`` of a package that imports each name on first use.
 
     A light module of a package (options, paths) therefore needs none of the heavy ones.
 

@@ -1,9 +1,9 @@
-"""The user's own modules, which ``--import MODULE`` names.
+"""The user's own modules, given by ``--import MODULE``.
 
-They register methods, networks, datasets and other parts, which configs and checkpoints then name.
-A module is imported only if the command line names it, or the environment that a command makes for
-the processes that it starts. A file never causes an import: what a checkpoint or ``run.json``
-records is shown to the user, who decides.
+They register methods, networks, datasets and other parts that configs and checkpoints can use. A
+module is imported only if the command line lists it, or the environment that a command sets for the
+processes that it starts. A file never causes an import: what a checkpoint or ``run.json`` records
+is shown to the user, who decides.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 
 from sce_video.utils.errors import UserError
 
-#: Environment variable by which the processes that a command starts get its modules.
+#: Environment variable that passes a command's modules to the processes that it starts.
 _ENVIRONMENT = "SCE_VIDEO_IMPORT"
 _OPTION = "--import"
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
-#: Recorded modules that a message names. A record may be untrusted.
+#: Maximum number of recorded modules in a message, because a record may be untrusted.
 _MOST_NAMED = 10
 #: Modules that this command names, in their order.
 _given: list[str] = []
@@ -36,7 +36,7 @@ _of_configs: dict[str, None] = {}
 
 @dataclass(frozen=True)
 class OwnRecipe:
-    """A recipe of the user's own.
+    """A user-defined recipe.
 
     Attributes:
         file: Config file.
@@ -47,7 +47,7 @@ class OwnRecipe:
     command: str
 
 
-#: Recipes of the user's own by their names, see :func:`sce_video.engine.recipes.register_recipe`.
+#: User-defined recipes by name, see :func:`sce_video.engine.recipes.register_recipe`.
 own_recipes: dict[str, OwnRecipe] = {}
 
 
@@ -57,7 +57,7 @@ class OwnPartsError(UserError, ImportError):
 
 @contextmanager
 def own_imports(argv: Sequence[str] | None) -> Iterator[list[str]]:
-    """Import the modules that a command line names, and yield its other words.
+    """Import the modules on a command line, and yield its other words.
 
     Processes that are started in the block get the modules by their environment.
 
@@ -87,7 +87,7 @@ def own_imports(argv: Sequence[str] | None) -> Iterator[list[str]]:
 
 
 def _divide(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the modules that a command line names, and its other words."""
+    """Return the modules on a command line, and its other words."""
     names, words, rest = [], [], iter(argv)
     for word in rest:
         option, equals, value = word.partition("=")
@@ -107,7 +107,7 @@ def _import_part(name: str) -> None:
         return
     here = os.getcwd()
     if not {"", here} & {*sys.path}:
-        # Behind all others, so that a file in this folder hides no installed package.
+        # After all others, so that a file in this folder hides no installed package.
         sys.path.append(here)
     before, known = _registrations(), _registering()
     try:
@@ -196,7 +196,7 @@ class OwnModules:
 
 
 def own_modules() -> OwnModules:
-    """Return the modules that have registered parts of the user's own in this process."""
+    """Return the modules that have registered user-defined parts in this process."""
     named = tuple(_given)
     others = named_modules({*_registering(), *_of_configs})[len(named) :]
     return OwnModules(named, tuple(others))

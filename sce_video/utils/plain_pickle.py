@@ -152,7 +152,7 @@ _NAMES: dict[str, Callable[..., Any]] = {
 class _PlainUnpickler(pickle._Unpickler):
     """Unpickler that uses the Python code of :mod:`pickle`, at half the speed of the C code."""
 
-    # The C code allocates what a file asks for before it reads: 9 bytes that name slot 2**28 of the
+    # The C code allocates what a file requests before reading: 9 bytes that name slot 2**28 of the
     # memo take 4 GB.
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
@@ -163,7 +163,7 @@ class _PlainUnpickler(pickle._Unpickler):
             raise pickle.UnpicklingError(f"it names {full_name}")
         return _NAMES[full_name]
 
-    def load_build(self) -> None:  # a function has attributes as well
+    def load_build(self) -> None:  # because a function has attributes, too
         if not isinstance(self.stack[-2], DtypeRecord | ArrayRecord):  # type: ignore[attr-defined]
             raise pickle.UnpicklingError("a state of something else than an array")
         super().load_build()  # type: ignore[misc]
@@ -214,7 +214,7 @@ def load_plain_pickle(path: Path) -> Any:
     with open(path, "rb", opener=regular_file) as file:
         try:
             return convert(_PlainUnpickler(file, encoding="latin1").load(), _check_plain)
-        except Exception as error:  # a damaged pickle can raise anything
+        except Exception as error:  # a damaged pickle can raise any error
             reason = str(error)[:200] or type(error).__name__
             reason = "it is truncated" if isinstance(error, EOFError) else reason
             raise ValueError(

@@ -45,7 +45,7 @@ def set_progress(loop: BaseLoop, epoch: int, iteration: int) -> None:
 
 
 def set_cudnn_benchmark(on: bool) -> None:
-    """Let cuDNN try its algorithms for each new shape, or not.
+    """Set whether cuDNN tries its algorithms for each new shape.
 
     torch's functions for this, ``flags`` and ``set_flags``, also set the precision of float32.
     """

@@ -162,16 +162,16 @@ def describe(hint: Any) -> str:
 def at(data: Any, path: str, kind: type | UnionType | None = None) -> Any:
     """Return the value at a path of keys, or None if there is none of the wanted type.
 
-    Nothing on the way needs to exist or to be a dict, so an untrusted file can be read by it, and a
-    config that leaves parts out.
+    No step of the path needs to exist or to be a dict, so this can read untrusted files and
+    incomplete configs.
 
     Args:
-        data: Nested dicts, or a config of mmengine.
+        data: Nested dicts, or an mmengine config.
         path: Keys that are joined by dots: ``train_dataloader.dataset.ann_file``.
         kind: Type of the value; None for any. A switch is not a number.
     """
     for key in path.split("."):
-        data = getattr(data, "_cfg_dict", data)  # the dict in a config of mmengine
+        data = getattr(data, "_cfg_dict", data)  # the dict in an mmengine config
         data = data.get(key) if isinstance(data, Mapping) else None
     if kind is None or (isinstance(data, kind) and (kind is bool or not isinstance(data, bool))):
         return data

@@ -27,13 +27,13 @@ HISTORY = "history.jsonl"
 #: The page of the run, and the features of the videos that it shows.
 PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
-#: The features that the teacher of a distillation has given of the training videos.
+#: The teacher's features of the training videos, used for distillation.
 TEACHER_FEATURES = "teacher.npz"
 #: Features of training videos that the plan of a linear classifier has computed.
 KNOWN_FEATURES = "frozen_features.npz"
 #: Results of a test, as JSON.
 RESULTS = "results.json"
-#: Scores of every test video, of a finetuning run.
+#: Scores of every test video in a finetuning run.
 SCORES = "scores.npz"
 #: Linear probe of the network that a finetuning run started from.
 PROBE = "linear_probe.json"
@@ -55,9 +55,9 @@ KEPT = "best.pth"
 CONFIG = "config.py"
 #: Requested and chosen settings and the training, as data (:mod:`sce_video.engine.run_json`).
 RUN_JSON = "run.json"
-#: ``kind`` of this file, by which a report knows that it holds no results.
+#: ``kind`` of this file, which shows a report that it holds no results.
 RUN_KIND = "run"
-#: ``kind`` of the file of a comparison of networks, which holds no results of a test either.
+#: ``kind`` of a network comparison's file, which holds no test results either.
 CHOOSE_KIND = "choose"
 #: Networks that come with the package, made by tools/dev/demo_networks.py: "demo" and "demo-sce".
 PACKAGED = Path(__file__).parents[1] / "published/networks"
@@ -70,10 +70,10 @@ MODEL_PREFIX = "hf:"
 #: :mod:`sce_video.inference.encoders.public_networks`.
 PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
-#: The one that teaches, and becomes the student, if the user names no network.
+#: The network that teaches, and becomes the student, if the user gives no network.
 PUBLIC_TEACHER = PUBLIC_NETWORKS[0]
 
-#: Files by which the folder of a training is known.
+#: Files that identify the folder of a training run.
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
 _CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
 CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
@@ -86,7 +86,7 @@ def is_run_folder(folder: str | Path) -> bool:
 
 
 def is_model(text: Any) -> bool:
-    """Return whether a text names a third-party model.
+    """Return whether a text refers to a third-party model.
 
     It is ``hf:FOLDER``, ``hf:OWNER/MODEL``, a name of :data:`PUBLIC_NETWORKS`, or a network with
     its pool (:func:`split_pool`).
@@ -105,7 +105,7 @@ def split_pool(text: Any) -> tuple[str, str | None]:
 
     Returns:
         Name and pool. The pool is None if the text is a URL or the path of a file, or if the part
-        before the last colon names no network.
+        before the last colon is not a network.
     """
     text = str(text)
     name, colon, pool = text.rpartition(":")
@@ -124,17 +124,17 @@ def check_pool(name: str, pool: str) -> None:
     if os.path.isdir(name) and model_folder(name) is None:
         raise ValueError(f"{name}:{pool}: a run keeps its own pool. Give {name} alone")
     known: tuple[str, ...] = FRAME_POOLS
-    if not (is_public_network(name) or os.path.isfile(name)):  # may be a model of transformers
+    if not (is_public_network(name) or os.path.isfile(name)):  # may be a transformers model
         known = tuple(dict.fromkeys((*FRAME_POOLS, *POOLS)))
     if pool not in known:
         raise ValueError(f"{name}:{pool}: the pool must be one of {', '.join(known)}")
 
 
 def model_folder(path: str | Path) -> Path | None:
-    """Return the folder of a third-party model that a path names, by itself or by its weights.
+    """Return the folder of a third-party model, given its path or the path of its weights.
 
-    It has a ``config.json`` that is not in this package's format, as models of transformers and
-    timm have. The result is None for every other path and for a URL.
+    It has a ``config.json`` that is not in this package's format, as in transformers and timm
+    models. The result is None for every other path and for a URL.
 
     Raises:
         ValueError: If ``config.json`` is not JSON.
@@ -191,7 +191,7 @@ def packaged_network(name: str | Path) -> str | None:
     The result is None for every other name.
     """
     inside = PACKAGED / name
-    # A path, an empty one too, leads elsewhere; a name is that of a folder right here.
+    # A path, even an empty one, leads elsewhere; a name is a folder in this folder.
     is_name = inside.parent == PACKAGED and is_pretrained_folder(inside)
     return str(inside) if is_name and not Path(name).exists() else None
 
@@ -213,7 +213,7 @@ def find_checkpoints(work_dir: str | Path) -> list[Path]:
 def stored_checkpoints(url: str) -> list[StoredFile]:
     """Return the checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first."""
     matches = [(file, CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
-    # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
+    # Some stores keep whole seconds. Within one second, the larger number is newer.
     found = [(file.time, int(match[2]), file) for file, match in matches if match]
     return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]
 

@@ -28,18 +28,18 @@ _PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gs")}
 _CONNECT = 5
 #: Seconds without a byte.
 _READ = 15
-#: Attempts of a request.
+#: Maximum number of attempts for a request.
 _ATTEMPTS = 3
-#: Statuses of S3 that mean "later": SlowDown is 503.
+#: S3 statuses that ask the client to retry later: SlowDown is 503.
 _BUSY = (429, 500, 502, 503, 504)
-#: Attempts of a request that was answered so, which take 63 to 126 seconds. The client's own
-#: retries end sooner: in its standard mode all requests of a process share a budget, which half
-#: of them failing use up within 250, and each waits for 2 s at most.
+#: Number of attempts after such a status, which take 63 to 126 seconds. The client's own retries
+#: end sooner: in its standard mode all requests of a process share a budget, which half of them
+#: failing use up within 250, and each waits for 2 s at most.
 _BUSY_ATTEMPTS = 16
 #: Maximum number of seconds between two of these attempts.
 _LONGEST_WAIT = 10.0
 _ABORT = 2.0  # seconds to remove the parts of an interrupted upload
-#: Words in the names of errors of connections: EndpointConnectionError, ClientConnectorError, ...
+#: Words in the names of connection errors: EndpointConnectionError, ClientConnectorError, ...
 _CONNECTION_WORDS = ("Connect", "Timeout", "gaierror")
 #: Environment variable: addresses of tables, separated by spaces, that a run or an index may name.
 STORES = "SCE_VIDEO_STORES"
@@ -54,7 +54,7 @@ class ObjectStoreError(UserError, OSError):
 class StoredFile:
     """An object below a folder."""
 
-    name: str  # the last part of its key
+    name: str  # last part of its key
     size: int  # bytes
     time: float  # when it was written, seconds since 1970
     version: str  # changes with the content (the ETag, where the store has one)
@@ -68,7 +68,7 @@ def is_url(path: Any) -> bool:
 def trusted_stores(given: str | Path | None = None) -> set[str]:
     """Return the addresses that the user has named in ``given`` or :data:`STORES`.
 
-    No other addresses may be asked.
+    No other addresses may be contacted.
     """
     return {str(given).rstrip("/"), *os.environ.get(STORES, "").split()}
 
@@ -97,7 +97,7 @@ def split(url: str) -> tuple[str, str]:
 
 
 def exists(path: str | Path) -> bool:
-    """Return whether a file or object exists; ObjectStoreError if the store cannot be asked."""
+    """Return whether a file or object exists; ObjectStoreError if the store cannot be reached."""
     if not is_url(path):
         return os.path.isfile(path)
     try:
@@ -118,7 +118,7 @@ def find(url: str) -> StoredFile:
     Raises:
         FileNotFoundError: If the object does not exist. The message lists the objects below a
             folder.
-        ObjectStoreError: If the bucket does not exist, or the store cannot be asked.
+        ObjectStoreError: If the bucket does not exist, or the store cannot be reached.
     """
     try:
         with _explained("read", url):
@@ -135,7 +135,7 @@ def list_files(url: str) -> list[StoredFile]:
     """Return the objects directly below a folder, by name; none if the folder does not exist.
 
     Raises:
-        ObjectStoreError: If the bucket does not exist, or the store cannot be asked.
+        ObjectStoreError: If the bucket does not exist, or the store cannot be reached.
     """
     try:
         with _explained("read", url):
@@ -249,7 +249,7 @@ def _wait_if_busy(attempts: int, response: tuple | None, **event: Any) -> float 
     if response is None or response[0].status_code not in _BUSY or attempts >= _BUSY_ATTEMPTS:
         return None
     longest = min(0.5 * 2 ** (attempts - 1), _LONGEST_WAIT)
-    return random.uniform(longest / 2, longest)  # else all machines would come back together
+    return random.uniform(longest / 2, longest)  # otherwise, all machines would retry together
 
 
 def _stored(info: dict[str, Any]) -> StoredFile:
@@ -275,7 +275,7 @@ def _explained(done: str, url: str) -> Iterator[None]:
 
 
 def _response(error: BaseException) -> tuple[str, int]:
-    """Return code and status of a store's answer, the cause of an error that s3fs raises."""
+    """Return code and status of the store's response that made s3fs raise an error."""
     answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None) or {}
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return str(answer.get("Error", {}).get("Code", "")), status

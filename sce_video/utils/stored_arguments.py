@@ -1,8 +1,7 @@
-"""Declares which arguments of a class a later step takes from a checkpoint.
+"""Declares which arguments of a class a later step adopts from a checkpoint.
 
-A resumed training, a test and a finetuning need the network and the views of the checkpoint, whose
-config may differ from the recipe. A class declares the arguments in the annotations of its
-constructor::
+A resumed run, a test and a finetuning run need the checkpoint's network and views, whose config may
+differ from the recipe. A class declares the arguments in the annotations of its constructor::
 
     def __init__(self, depth: Layers, base_channels: Channels = 64, frozen_stages: int = -1): ...
 
@@ -126,8 +125,8 @@ def stored_arguments(part: Any) -> dict[str, StoredArgument]:
 def constructor_parameters(part: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a class's constructor by name, with resolved annotations.
 
-    A constructor with ``**kwargs`` hands them to its parent, whose parameters are included. There
-    are none for what is not a class.
+    A constructor with ``**kwargs`` hands them to its parent, whose parameters are included.
+    Anything but a class has no parameters.
     """
     found: dict[str, inspect.Parameter] = {}
     for kind in part.__mro__ if inspect.isclass(part) else ():

@@ -21,21 +21,21 @@ from torch import Tensor
 
 from sce_video.utils.private_parts import set_cudnn_benchmark
 
-#: Bytes before the tensor in its memory. The first two tell who still uses it: the process that
+#: Bytes before the tensor in its memory. The first two show who still uses it: the process that
 #: made it, and one that it was sent to.
 HEADER = 64
-#: Entry of the header that tells whether the process that made the tensor still uses it.
+#: Header entry that shows whether the process that made the tensor still uses it.
 MAKER = 0
-#: Entry of the header that tells whether the process that received the tensor still uses it.
+#: Header entry that shows whether the process that received the tensor still uses it.
 RECEIVER = 1
 
 
 class ReusedMemory:
-    """The memory of tensors of a process, made by ``new``; safe to use from several threads."""
+    """The memory of a process's tensors, allocated with ``new``; thread-safe."""
 
     def __init__(self, new: Callable[[int], Tensor]) -> None:
         self._new = new
-        self._blocks: list[Tensor] = []  # the one that was used last at the end
+        self._blocks: list[Tensor] = []  # the most recently used block is last
         self._pid = os.getpid()
         self._lock = Lock()
 
@@ -51,7 +51,7 @@ class ReusedMemory:
 
     def _free_block(self, size: int) -> Tensor:
         """Return memory for some bytes that is not in use, or else new memory."""
-        if self._pid != os.getpid():  # after a fork the blocks are those of the other process
+        if self._pid != os.getpid():  # after a fork, the blocks belong to the other process
             self._blocks, self._pid = [], os.getpid()
         free = [block for block in self._blocks if not flags(block)[: RECEIVER + 1].any()]
         fitting = [block for block in free if size <= len(block) - HEADER <= 2 * size]
@@ -83,7 +83,7 @@ def shown(
     array = block.numpy()[offset:end]
 
     def clear(pid: int) -> None:
-        if os.getpid() == pid:  # not where a forked process drops its copy
+        if os.getpid() == pid:  # not in a forked process that drops its copy
             flags(block)[user] = 0
 
     weakref.finalize(array, clear, os.getpid()).atexit = False
@@ -120,7 +120,7 @@ LoggedValue = Tensor | DeferredNumber
 
 @contextmanager
 def cudnn_benchmark(on: bool) -> Iterator[None]:
-    """Let cuDNN try its algorithms for each new shape inside the context, or not."""
+    """Set whether cuDNN tries its algorithms for each new shape inside the block."""
     before = torch.backends.cudnn.benchmark
     set_cudnn_benchmark(on)
     try:
@@ -130,14 +130,15 @@ def cudnn_benchmark(on: bool) -> Iterator[None]:
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Return an array as a tensor on a device; a GPU copies it while the host goes on."""
+    """Move an array to a device as a tensor; copies to a GPU are asynchronous."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
 
-#: Values of a block of rows, 32 MB in float64: small next to features, large for matrix products.
+#: Number of values in a block of rows, 32 MB in float64: small next to features, large for matrix
+#: products.
 _BLOCK_VALUES = 2**22
 #: Compute capabilities of NVIDIA's GPUs for data centres (P100, V100, A100, H100, B200), which
 #: compute in float64 half as fast as in float32. All others are 32 to 64 times as slow.
@@ -158,7 +159,7 @@ def has_fast_float64(device: torch.device) -> bool:
 
 
 def block_rows(columns: int) -> int:
-    """Return how many rows of so many columns are in a block."""
+    """Return how many rows with this number of columns are in a block."""
     return max(1, _BLOCK_VALUES // max(1, columns))
 
 

@@ -38,11 +38,11 @@ UCF101 = Downloads(
     lists=("ucfTrainTestlist",),
     files=("UCF-101",),
 )
-#: Videos of UCF101 (Soomro et al. 2012).
+#: Number of videos in UCF101 (Soomro et al. 2012).
 _UCF101_VIDEOS = 13320
-#: Classes of UCF101 (Soomro et al. 2012).
+#: Number of classes in UCF101 (Soomro et al. 2012).
 _UCF101_CLASSES = 101
-#: Lines of the official lists, train and test, by the number of the split.
+#: Number of lines in the official train and test lists, by split.
 _UCF101_COUNTS = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
 
 
@@ -117,11 +117,11 @@ HMDB51 = Downloads(
     lists=("testTrainMulti_7030_splits",),
     files=("hmdb51_org",),
 )
-#: Videos of HMDB51 (Kuehne et al. 2011).
+#: Number of videos in HMDB51 (Kuehne et al. 2011).
 _HMDB51_VIDEOS = 6766
-#: Classes of HMDB51 (Kuehne et al. 2011).
+#: Number of classes in HMDB51 (Kuehne et al. 2011).
 _HMDB51_CLASSES = 51
-#: Videos per class and split (Kuehne et al. 2011).
+#: Number of videos per class and split (Kuehne et al. 2011).
 _HMDB51_PER_CLASS = {"train": 70, "test": 30}
 _MARKS = "'NAME.avi MARK' with mark 0 (not used), 1 (train) or 2 (test)"
 
@@ -173,7 +173,7 @@ SSV2 = Downloads(
 )
 # Goyal et al. 2017 and the dataset's page.
 SSV2_CLASSES = 174
-#: Videos of each split.
+#: Number of videos in each split.
 SSV2_PUBLISHED = {"train": 168913, "validation": 24777}
 
 
@@ -270,7 +270,7 @@ DIVING48 = Downloads(
 # Li et al. 2018. The numbers are the entries of the V2 files (October 2020), which replace the
 # first labels.
 _DIVING48_CLASSES = 48
-#: Entries of the files of each split.
+#: Number of entries in the file of each split.
 _DIVING48_COUNTS = {"train": 15027, "test": 1970}
 
 
@@ -329,7 +329,7 @@ _TRAINING_PERFORMERS = frozenset(
     (1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38)
 )
 _TRAINING_CAMERAS = frozenset((2, 3))
-#: Videos in each list.
+#: Number of videos in each list.
 _NTU60_COUNTS = {
     "train_subject.txt": 40320,
     "test_subject.txt": 16560,

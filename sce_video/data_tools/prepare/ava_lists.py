@@ -44,17 +44,17 @@ from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.options.data_commands import PrepareOptions
 
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
-#: Frames per second that the official scripts extract from the cuts.
+#: Number of frames per second that the official scripts extract from the cuts.
 FRAME_RATE = 30
 # A cut lasts 901 s, but the films last more than half an hour.
 LONGEST_CUT = 1000.0
 
 # Numbers of Gu et al. 2018 and of the dataset's page.
-#: Videos of each split.
+#: Number of videos in each split.
 PUBLISHED_VIDEOS = {"train": 235, "val": 64}
-#: Actions in the official list.
+#: Number of actions in the official list.
 PUBLISHED_ACTIONS = 80
-#: Actions that are scored.
+#: Number of actions that are scored.
 PUBLISHED_SCORED = 60
 
 _FRAME = re.compile(r"(\d+)\.(?:jpe?g|png)$", re.IGNORECASE)

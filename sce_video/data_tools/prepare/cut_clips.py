@@ -59,11 +59,11 @@ FINEGYM = Downloads(
     uncut="videos",
     extension=".mp4",
 )
-# Numbers of Shao et al. 2020.
+# Number of classes, from Shao et al. 2020.
 _FINEGYM_CLASSES = 99
-#: Lines of the training list in version 1.0.
+#: Number of lines in the training list, version 1.0.
 _FINEGYM_TRAIN = 20484
-#: Lines of the validation list.
+#: Number of lines in the validation list.
 _FINEGYM_VAL = 8521
 #: Sets of elements with lists of their own, and their labels in FineGym-99: leaps, jumps and hops
 #: on the floor, and circles on the uneven bars (the SEVERE benchmark's FX-S1 and UB-S1;
@@ -167,9 +167,9 @@ EPIC_KITCHENS = Downloads(
 )
 # Damen et al. 2022, table 2; epic-kitchens/epic-kitchens-100-annotations, README.md.
 _EPIC_COUNTS = {"train": 67217, "validation": 9668}
-#: Classes of each kind of label.
+#: Number of classes for each kind of label.
 _EPIC_CLASSES = {"verb": 97, "noun": 300}
-#: Columns that are read of the tables of classes, and of the actions.
+#: Columns that are read from the tables of classes and actions.
 _CLASS = ("id", "key")
 _ACTION = (
     "narration_id", "video_id", "start_timestamp", "stop_timestamp", "verb_class", "noun_class"

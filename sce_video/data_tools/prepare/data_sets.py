@@ -92,7 +92,7 @@ def _path(folder: str | None) -> Path | None:
 
 
 def _read_kinetics(options: PrepareOptions) -> OfficialLists:
-    """Read the lists of Kinetics-400, and of the 200 classes if they are wanted."""
+    """Read the lists of Kinetics-400, and of the 200 classes if they are requested."""
     from sce_video.data_tools.prepare import kinetics
 
     parts = ("train", "val", "test") if options.test else ("train", "val")
@@ -109,7 +109,7 @@ def _read_kinetics(options: PrepareOptions) -> OfficialLists:
 
 
 def _with_samples(official: OfficialLists, options: PrepareOptions) -> OfficialLists:
-    """Add the smaller list that the SEVERE benchmark draws, if it is wanted."""
+    """Add the smaller list that the SEVERE benchmark draws, if it is requested."""
     from sce_video.data_tools.prepare.official import class_balanced
 
     if options.samples is None:

@@ -38,13 +38,13 @@ or, in place of the last three,
 #: "classes" of the appendix, which is the list of CMC (Tian et al. 2020) and
 #: ``Imagenet100DataModule.class_list`` in eztorch/datamodules/imagenet.py of juliendenize/eztorch.
 IMAGENET100_CLASSES = read_class_file("imagenet100")
-#: Classes of ImageNet.
+#: Number of classes in ImageNet.
 PUBLISHED_CLASSES = 1000
-#: Training images of ImageNet.
+#: Number of training images in ImageNet.
 PUBLISHED_TRAIN = 1_281_167
-#: Training images of ImageNet100.
+#: Number of training images in ImageNet100.
 PUBLISHED_TRAIN_100 = 126_689
-#: Validation images of each class.
+#: Number of validation images per class.
 VAL_PER_CLASS = 50
 _TRAIN_ARCHIVE = "ILSVRC2012_img_train.tar"
 _VAL_ARCHIVE = "ILSVRC2012_img_val.tar"
@@ -55,7 +55,7 @@ _WNID = re.compile(r"n[0-9]{8}")
 def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     """Read the class folders of ``train``, and ``val`` in folders or flat with the devkit.
 
-    Train and val have the same classes, for ImageNet100 the ones in :data:`IMAGENET100_CLASSES`.
+    Train and val have the same classes, for ImageNet100 :data:`IMAGENET100_CLASSES`.
 
     Names are paths below ``root``: ``train/WNID/FILE`` and ``val/WNID/FILE``, or
     ``val/ILSVRC2012_val_00000001.JPEG`` if the folder is flat. Line i of the ground truth contains
@@ -184,7 +184,7 @@ TINY_IMAGENET = Downloads(
 
 # Le and Yang 2015: 500 training and 50 validation images of each class.
 TINY_IMAGENET_CLASSES = 200
-#: Images of each class and split of Tiny ImageNet.
+#: Number of images per class and split in Tiny ImageNet.
 PER_CLASS = {"train": 500, "val": 50}
 _ARCHIVE = "tiny-imagenet-200.zip"
 

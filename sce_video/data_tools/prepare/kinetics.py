@@ -43,16 +43,16 @@ REPLACED = "taken from the folder of replacements for damaged videos"
 #: github.com/s9xie/Mini-Kinetics-200) in the official Kinetics-400 train.csv and val.csv. All
 #: 80,000 + 5,000 ids are there, exactly 400 + 25 per class.
 K200_CLASSES = read_class_file("k200")
-#: Classes of Kinetics-400.
+#: Number of classes in Kinetics-400.
 PUBLISHED_CLASSES = 400
 # Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
 # github.com/cvdfoundation/kinetics-dataset. Some videos had been removed from YouTube earlier.
 PUBLISHED = {"train": 246534, "val": 19906, "test": 39805}
-#: Videos in the tars of each split.
+#: Number of videos in the tar files of each split.
 PUBLISHED_FILES = {"train": 240258, "val": 19881, "test": 38685}
 # K200: Xie et al. 2018, 400 training and 25 validation videos per class.
 K200_PUBLISHED_CLASSES = 200
-#: Videos of each class and split.
+#: Number of videos per class and split.
 K200_PER_CLASS = {"train": 400, "val": 25}
 
 # The second names are used in DeepMind's own archive of the csv files.
@@ -65,7 +65,7 @@ _YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
 def read_kinetics400(
     root: Path, annotations: Path | None = None, parts: Sequence[str] = ("train", "val")
 ) -> OfficialLists:
-    """Read train.csv, val.csv and, if wanted, test.csv; labels number the sorted class names.
+    """Read train.csv, val.csv and, if requested, test.csv; labels number the sorted class names.
 
     Args:
         root: Folder of the dataset.

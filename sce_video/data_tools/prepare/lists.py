@@ -220,7 +220,7 @@ def write_lists(
         ValueError: If two names are the same file, a split has no video, or existing lists differ.
     """
     name_of: dict[str, str] = {}
-    for name, place in located.items():  # or one video could be in train and test
+    for name, place in located.items():  # otherwise, one video could be in both train and test
         other = name_of.setdefault(place.path, name)
         if other != name:
             raise ValueError(f"{other!r} and {name!r} of the lists are the same file, {place.path}")

@@ -41,7 +41,7 @@ class Split:
 
     list_name: str  # file name of the list, for example ``train_split1.txt``
     entries: tuple[Entry, ...]  # in the order of the official list
-    published: int | None = None  # published number of videos, None without one
+    published: int | None = None  # published number of videos; None if unknown
     # Number of these that can still be downloaded, if it is lower (Kinetics).
     published_files: int | None = None
     # Published number of videos per class, if all classes have the same (HMDB51).
@@ -69,14 +69,14 @@ class OfficialLists:
     name: str  # short name of the dataset, for file names and messages
     splits: tuple[Split, ...]  # the lists to write
     class_maps: tuple[ClassMap, ...]  # the class maps to write
-    published_videos: int | None = None  # published number of different videos, None without one
+    published_videos: int | None = None  # published number of different videos; None if unknown
     unused: tuple[str, ...] = ()  # names of videos that are listed but in no split (HMDB51)
     notes: tuple[str, ...] = ()  # notes to print
     # What is listed, ``video`` or ``image``: how files are checked, and for messages.
     kind: str = "video"
 
     def names(self) -> list[str]:
-        """Return all videos once: the splits' videos in order, then the unused ones."""
+        """Return all videos once: the splits' videos in order, then the unused videos."""
         used = (entry.name for split in self.splits for entry in split.entries)
         return list(dict.fromkeys((*used, *self.unused)))
 
@@ -131,7 +131,7 @@ def read_mat(path: Path, key: str) -> Any:
         ) from error
     try:
         content = loadmat(path, squeeze_me=True, variable_names=[key])
-    except Exception as error:  # a damaged file can raise anything
+    except Exception as error:  # a damaged file can raise any error
         reason = str(error)[:200] or type(error).__name__
         raise ValueError(f"{path} is not a readable MATLAB file: {reason}") from error
     if key not in content:
@@ -206,7 +206,7 @@ class Located:
     # Relative to the dataset's folder (absolute if it is not below), with ``/``.
     path: str
     missing: str | None = None  # why it counts as missing; None if it exists
-    remark: str | None = None  # what is unusual about its path, for the notes
+    remark: str | None = None  # unusual property of its path, for the notes
 
 
 def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
@@ -235,7 +235,7 @@ def _locate(
     remark: str | None = None,
     extension: str = "",
 ) -> dict[str, Located]:
-    """Return the files of names: the path itself, else the only one that is equal by ``key``.
+    """Return the files of names: the path itself, else the only path that is equal by ``key``.
 
     Args:
         root: Folder of the dataset.
@@ -276,9 +276,9 @@ class Downloads:
     layout: str  # shown in messages and by ``--help``
     lists: tuple[str, ...] = ("",)  # sub-folders for the official lists, in order of preference
     files: tuple[str, ...] = ("",)  # sub-folders for the videos, in order of preference
-    what: str = "videos"  # what ``files`` hold, for messages
+    what: str = "videos"  # content of ``files``, for messages
     uncut: str = ""  # sub-folder of the long videos that clips are cut from
-    extension: str = ""  # extension that the lists leave out of the names of videos
+    extension: str = ""  # extension that the lists omit from video names
 
     def find(self, root: Path, folder: Path | None, what: str, *names: str) -> Path:
         """Return an official file by any of its names, in ``folder`` if that is given.

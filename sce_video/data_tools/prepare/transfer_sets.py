@@ -236,7 +236,7 @@ def _read_caltech101(files: _Files) -> _Content:
 
 
 def _name_class(classes: dict[int, str], number: int, name: str, where: str) -> None:
-    """Note the name of a class; ValueError if it had another one before."""
+    """Record the name of a class; ValueError if it had another name before."""
     if classes.setdefault(number, name) != name:
         raise ValueError(f"{where}: class {number} was {classes[number]!r} on an earlier line")
 

@@ -24,7 +24,7 @@ from sce_video.jobs import ItemError, StorageError
 from sce_video.options.prepare import CRF_RANGE
 from sce_video.utils.files import regular_file
 
-_HIGHEST_PSNR = 100.0  # reported for equal frames
+_HIGHEST_PSNR = 100.0  # dB, reported for equal frames
 #: Number of frames that are encoded to find the crf. It is small, because they are encoded several
 #: times.
 _PILOT_FRAMES = 16

@@ -395,7 +395,7 @@ class EncodedRow(RowMaker):
 
 @contextlib.contextmanager
 def _temporary_file() -> Iterator[str]:
-    """Yield the path of a file that is gone when this process ends, however it ends."""
+    """Yield the path of a temporary file that is removed however this process ends."""
     if os.path.isdir("/proc/self/fd"):
         with tempfile.TemporaryFile() as file:  # without a name in its folder
             yield f"/proc/self/fd/{file.fileno()}"

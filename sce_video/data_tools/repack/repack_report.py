@@ -28,7 +28,7 @@ KINDS = {
     "name": "have an output with too long a name",
 }
 
-#: Facts of a finished file that are added up.
+#: Facts about finished files that are added up.
 _SUMMED = (
     "size", "bytes", "source_video_bytes", "video_bytes", "seconds", "cpu_seconds", "psnr",
     "psnr_luma", "frames_not_shown",
@@ -76,7 +76,7 @@ class ReportedBytes:
 
 @dataclass(frozen=True)
 class ReportedPsnr:
-    """PSNR in dB. The worst is the lower one of luma and all planes of a file."""
+    """PSNR in dB. The worst is the lower of luma and all planes of a file."""
 
     mean: float | None
     mean_luma: float | None
@@ -105,7 +105,7 @@ class RepackReport:
         cpu_seconds: Processor time.
         psnr: Quality of the outputs, dB.
         crf: Lowest and highest crf.
-        resampled: Number of files of variable rate, which have a constant one now.
+        resampled: Number of files of variable rate, which now have a constant rate.
         frames_not_shown: Frames of the sources that no frame of the outputs shows.
         damaged: Files with frames that do not decode or are damaged.
         failures: Files that were not repacked.

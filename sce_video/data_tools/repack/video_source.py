@@ -59,7 +59,7 @@ class StreamFacts:
 def decode_part(
     path: str, limits: DecodeLimits, span: Span | None, facts: StreamFacts | None = None
 ) -> Iterator[av.VideoFrame]:
-    """Yield the frames that begin in a part of a video, or the one before a shorter part.
+    """Yield the frames that begin in a part of a video, or the frame before a shorter part.
 
     ::
 
@@ -273,9 +273,9 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
 #: A video up to this size is decoded once and kept in memory, such as 2,000 frames of 340 x 256 (67
 #: seconds).
 HELD_BYTES = 256 * 2**20
-#: Part of a longer video that is kept to compare with. The video is decoded a second time.
+#: Maximum bytes kept of a longer video, to compare with when it is decoded a second time.
 SAMPLE_BYTES = 32 * 2**20
-#: Largest number of frames that are kept of a longer video, whatever their size is.
+#: Maximum number of frames kept of a longer video, whatever their size is.
 _SAMPLE_FRAMES = 240
 #: FFmpeg's number of the colour matrix of RGB, which has none (AVCOL_SPC_RGB).
 _RGB = 0
@@ -309,7 +309,7 @@ class VideoSource:
     path: str  # the file
     schedule: Schedule  # rate of the output, and the source's frame for each of its frames
     facts: SourceFacts
-    tags: dict[str, Any]  # attributes of the encoder that say how colours and pixels are meant
+    tags: dict[str, Any]  # encoder attributes that define the meaning of colours and pixels
     # Prepared frames by their number in the source, see :class:`Preparation`; all of them, or for a
     # long video a sample.
     held: dict[int, np.ndarray]

@@ -28,7 +28,7 @@ from sce_video.options.prepare import ImportOptions
 from sce_video.utils.command import file_progress
 from sce_video.utils.errors import MissingPackageError
 
-#: Columns that are read of every row.
+#: Columns that are read from every row.
 COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "settings", "failure")
 #: Facts about a row in 29 bytes: row id, size and modification time of its file, number of its
 #: label, and flags. The hash of its path takes another 16 bytes.
@@ -192,7 +192,7 @@ class RowsJob(jobs.BatchJob):
 
 
 _COMMIT_SECONDS = 30.0  # rows are committed at least this often
-_SUPPOSED_PROCESSES = 256  # assumed for a cluster, to choose the batch size
+_SUPPOSED_PROCESSES = 256  # number assumed for a cluster, to choose the batch size
 _LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
 Progress = Callable[[int, int, bool], None]
 
@@ -294,7 +294,7 @@ class _Run:
             self._commit()
 
     def _read_states(self) -> None:
-        """Read the newest row of each path, and the older ones that must be removed."""
+        """Read the newest row of each path, and the older rows that must be removed."""
         self._rows = KnownRows(())  # frees them before the new ones are read
         self._rows = KnownRows(self._writer.states(COLUMNS), self._maker.is_current)
         self._replaced += self._rows.older

@@ -26,10 +26,10 @@ from sce_video.utils.command import printable_utf8, shown_failures
 _STORAGE_VERSION = "2.2"  # first version of Lance's files with such blobs
 _LANCE_FOLDERS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 _LANCE_ERRORS = (OSError, RuntimeError, ValueError)
-_MOST_CONFLICTS = 50  # commits of other processes that come before one of ours
+_MOST_CONFLICTS = 50  # maximum number of other processes' commits that precede one of ours
 _COMMIT_LIMIT = timedelta(minutes=2)
-_MOST_REMOVED = 10_000  # rows, by one statement
-_MOST_RELABELLED = 64  # rows, which Lance copies with their streams
+_MOST_REMOVED = 10_000  # maximum number of rows removed by one statement
+_MOST_RELABELLED = 64  # maximum number of rows, which Lance copies with their streams
 
 
 @contextlib.contextmanager
@@ -261,15 +261,15 @@ class ImportResult:
     """Result of importing ``files`` videos in one run."""
 
     files: int
-    known: int = 0  # rows that were in the table already and are up to date
-    imported: int = 0  # rows written, with those of failed files
+    known: int = 0  # number of rows already in the table and up to date
+    imported: int = 0  # number of rows written, including rows of failed files
     # (path, reason) of the failed files of this run.
     failures: list[tuple[str, str]] = field(default_factory=list)
-    away: int = 0  # files that do not exist now; their rows, if they have any, stay
-    failed_before: int = 0  # known rows that hold a failure
-    relabelled: int = 0  # known rows whose label or class was changed
-    source_bytes: int = 0  # size of the files whose streams were written
-    stream_bytes: int = 0  # size of these streams
+    away: int = 0  # number of files that do not exist now; their rows stay
+    failed_before: int = 0  # number of known rows that contain a failure
+    relabelled: int = 0  # number of known rows whose label or class was changed
+    source_bytes: int = 0  # size in bytes of the files whose streams were written
+    stream_bytes: int = 0  # size in bytes of these streams
 
     @property
     def complete(self) -> bool:

@@ -38,7 +38,7 @@ CONTAINERS = (
     "av1", "mjpeg", "yuv4mpegpipe", "vc1", "vc1test", "apng",
 )  # fmt: skip
 _OPTIONS = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "file"}
-# Codecs whose parameter sets in the container's header are all that the decoder needs.
+# Codecs whose decoder needs nothing but the parameter sets in the container's header.
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
 _MATROSKA = b"\x1a\x45\xdf\xa3"
@@ -55,11 +55,11 @@ _MAX_HELD_BYTES = 64 * 2**20
 # 50 ms, which would be spent again for each segment.
 _tables: dict[tuple[str, int, int, int, str], FrameTable] = {}
 _MAX_TABLES = 128
-_LONG = 10_000  # frames
+_LONG = 10_000  # number of frames
 
 
 def file_url(path: str | os.PathLike[str]) -> str:
-    """Return a path in FFmpeg's form for a file. In ``cam:1/a.mp4`` it would see a protocol."""
+    """Return a path in FFmpeg's form for a file. Otherwise, ``cam:`` would be a protocol."""
     return f"file:{os.fspath(path)}"
 
 
@@ -73,7 +73,7 @@ def open_container(
 
     Args:
         path: Path of a local file. It is never read as a URL.
-        demuxer_options: Options in addition to the ones that restrict FFmpeg to files.
+        demuxer_options: Options in addition to the options that restrict FFmpeg to files.
         decoder_options: Options of the decoders with which FFmpeg probes the file.
 
     Returns:
@@ -260,7 +260,7 @@ class AvFile:
 
 
 def make_packet(data: bytes | memoryview) -> av.Packet:
-    """Copy the bytes of a packet into memory of FFmpeg's, which ends in zeros that it may read.
+    """Copy a packet's bytes into FFmpeg's own memory, which ends in zeros that FFmpeg may read.
 
     ``av.Packet(data)`` refers to Python's memory instead. Decoders read beyond the end of damaged
     data, so the frames would depend on what the process has done before.

@@ -33,7 +33,7 @@ def orientation_of(frame: av.VideoFrame) -> int:
     """Return how a frame is displayed, one of the eight orientations of its display matrix.
 
     0 to 3 are quarter turns counter-clockwise. From 4 on, the frame is mirrored left to right
-    before it is turned by 0 to 3 quarters, as front cameras ask for.
+    before it is turned by 0 to 3 quarters, as front cameras require.
     """
     matrix = frame.side_data.get("DISPLAYMATRIX")
     if matrix is None:
@@ -96,7 +96,7 @@ class AvFrames(DecodedFrames):
         rgb = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )
-        plane: Any = rgb.planes[0]  # shown as it lies there, where to_ndarray copies padded rows
+        plane: Any = rgb.planes[0]  # a view, where to_ndarray would copy padded rows
         strides = (plane.line_size, 3, 1)
         array: np.ndarray = np.ndarray((height, width, 3), np.uint8, plane, strides=strides)
         return np.ascontiguousarray(upright(array, orientation)) if orientation else array
@@ -139,7 +139,7 @@ class AvReader(VideoReader):
     counted. Without any timestamps, frames are spaced evenly.
     """
 
-    _pts: np.ndarray  # (F,) int64, timestamps of the frames in the order of display
+    _pts: np.ndarray  # (F,) int64, timestamps of the frames in display order
 
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         check_regular_file(path)

@@ -219,7 +219,7 @@ class VideoReader(ABC):
 
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         unknown = options.keys() - ReaderOptions.__annotations__.keys()
-        if unknown:  # a misspelt one would be without effect
+        if unknown:  # a misspelt name would have no effect
             raise TypeError(f"readers have no option {', '.join(sorted(unknown))}")
         self.path = path
         self.num_threads = options.get("num_threads", 1)

@@ -47,7 +47,7 @@ class FrameTable:
     stored: np.ndarray | None = None
     #: Positions of the packets at which the file's clock restarts or jumps; None if it never does.
     restarts: np.ndarray | None = None
-    #: (F,) int64, amounts added to the packets' own timestamps for that reason; None if nothing was
+    #: (F,) int64, amounts added to the packets' own timestamps for this reason; None if nothing was
     #: added.
     shifts: np.ndarray | None = None
 
@@ -299,7 +299,7 @@ def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
 
 
 _START_CODE = b"\0\0\1"
-#: Bytes of a packet or unit in which a header is looked for.
+#: Number of bytes in a packet or unit that are searched for a header.
 _HEAD_BYTES = 4096
 #: payloadType of a recovery point in an SEI message (H.264, annex D).
 _RECOVERY_POINT = 6
@@ -309,15 +309,15 @@ _RECOVERY_POINT = 6
 class _PictureHeader:
     """Position of the coding type in a picture header."""
 
-    #: Bytes with which the header begins.
+    #: Bytes at the start of the header.
     start_code: bytes
     #: Distance of the byte with the coding type from the start code.
     at: int
-    #: Bits below the coding type in that byte.
+    #: Number of bits below the coding type in this byte.
     shift: int
     #: Mask of the coding type after the shift.
     mask: int
-    #: Coding type of a picture that refers to no other one.
+    #: Coding type of a picture that refers to no other picture.
     intra: int
 
 

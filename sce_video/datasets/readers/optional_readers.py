@@ -1,4 +1,4 @@
-"""Readers that decode with another library, and with PyAV where that one is wrong."""
+"""Readers that decode with another library, or with PyAV if that library is wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _H264_8_BIT = (66, 77, 88, 100)
 
 
 class FallbackReader(VideoReader):
-    """A reader with the frames of another library and the timestamps of PyAV.
+    """A reader that takes frames from another library and timestamps from PyAV.
 
     The table of timestamps comes from :class:`AvReader`, because other libraries make errors. Files
     that the library cannot open, or is known to read wrongly, are read only with PyAV. Backends

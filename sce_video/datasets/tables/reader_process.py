@@ -3,7 +3,7 @@
     python reader_process.py FILE_DESCRIPTOR_OF_A_PIPE
 
 Requests and answers are pickles. The first request holds the arguments of :func:`open_dataset`,
-every other one the method and arguments of :func:`call_method`. An answer is ("done", value) or
+every other request the method and arguments of :func:`call_method`. An answer is ("done", value) or
 ("error", text). The process ends when the other end of the pipe is closed.
 """
 
@@ -27,7 +27,7 @@ def open_dataset(lance: Any, arguments: dict[str, Any]) -> Any:
     """Open ``lance.dataset``. With a ``schema``, create an empty dataset, which must not exist.
 
     ``first_options`` are storage options with fewer retries, so that an unreachable store is
-    noticed soon. Only a store that answers but is busy is asked again.
+    noticed soon. Requests are repeated only if the store answers that it is busy.
     """
     schema, first = arguments.get("schema"), arguments.pop("first_options", None)
     if first is not None:

@@ -20,7 +20,7 @@ from sce_video.datasets.video_list import VideoList, video_of
 FORMAT = "1"
 FORMAT_KEY = b"sce_video.table"
 STREAM = "stream"
-#: Everything that a reader needs to know about a row besides its packets, in one value
+#: Everything that a reader needs from a row besides its packets, in one value
 #: (:meth:`FrameIndex.pack`).
 INDEX = "index"
 _HEAD = struct.Struct("<II")  # CRC-32 of the rest, number of bytes of the JSON
@@ -43,7 +43,7 @@ class CodecParameters:
     width: int
     #: Pixels.
     height: int
-    #: Range, space, primaries and transfer characteristics, FFmpeg's numbers.
+    #: FFmpeg's numbers for range, colour space, primaries and transfer characteristics.
     colors: tuple[int, int, int, int]
 
 

@@ -41,7 +41,7 @@ REMOTE_BLOCK_SIZE = 2**16
 #: sample.
 _IO_THREADS = "128"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.I)
-_LONGEST_REASON = 300  # characters of Lance's message, which may hold a whole page of a server
+_LONGEST_REASON = 300  # characters of Lance's message, which may contain a server's whole page
 
 
 class TableError(UserError, RuntimeError):
@@ -87,7 +87,7 @@ def client_options(
     given = {key.lower(): str(value) for key, value in (storage_options or {}).items()}
     options = {**CLIENT_LIMITS, **given}
     if table.lower().startswith("s3"):
-        # Lance knows AWS_ENDPOINT; boto3 and the AWS tools read AWS_ENDPOINT_URL.
+        # Lance reads AWS_ENDPOINT; boto3 and the AWS tools read AWS_ENDPOINT_URL.
         names = ("aws_endpoint", "endpoint", "aws_endpoint_url", "endpoint_url")
         variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
         stated = [*map(given.get, names), *map(os.environ.get, variables)]
@@ -96,7 +96,7 @@ def client_options(
             options["aws_endpoint"] = endpoint
             if endpoint.startswith("http://"):
                 options.setdefault("allow_http", "true")
-        # Lance knows AWS_REGION, and asks Amazon for the region of a bucket of any endpoint.
+        # Lance reads AWS_REGION, and requests the region of a bucket from Amazon for any endpoint.
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         region = region or ("us-east-1" if endpoint else None)
         if region and not {"aws_region", "region"} & given.keys():
@@ -175,7 +175,7 @@ class RemoteTable:
             self._arguments["version"] = self.version  # for all processes started later
 
     def _start(self) -> Any:
-        """Start another process, which is idle then; returns version and metadata."""
+        """Start a new, idle process; return the table's version and metadata."""
         ours, theirs = multiprocessing.Pipe()
         with theirs:
             process = subprocess.Popen(

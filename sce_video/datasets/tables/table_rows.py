@@ -49,7 +49,7 @@ from sce_video.datasets.tables.table import (
 )
 
 _ROWS_OF_A_READ = 4
-_READS_AT_ONCE = 20  # enough for two batches of 32 samples
+_READS_AT_ONCE = 20  # number of simultaneous reads, enough for two batches of 32 samples
 
 # Open decoders that are not in use. A table has few kinds of streams, and opening a decoder takes
 # as long as decoding a frame or two. A decoder is dropped if it raised an error or its thread was
@@ -134,7 +134,7 @@ def _decode(
             _keep_idle(key, codec)
             return found
     codec = av.CodecContext.create(parameters.codec, "r")
-    # The parameters that a container would give it.
+    # These parameters would otherwise come from a container.
     codec.extradata = parameters.extradata or None
     codec.width, codec.height = parameters.width, parameters.height
     names = ("color_range", "colorspace", "color_primaries", "color_trc")
@@ -237,7 +237,7 @@ class TableRows:
         return is_remote(self.table) and isinstance(self.opened, OpenTable)
 
     def submit(self, read: Callable[..., Any], *arguments: Any) -> Future:
-        """Call a function in one of the threads of this process that read; see ``reads_beside``."""
+        """Call a function in one of this process's reading threads; see ``reads_beside``."""
         assert self._threads is not None
         return self._threads.submit(read, *arguments)
 
@@ -333,7 +333,7 @@ class TableRows:
     def packets_of(
         self, row: int, path: str, data: RowData, positions: np.ndarray
     ) -> list[bytes | memoryview]:
-        """Return the checked bytes of some packets of a row; read the ones that are missing.
+        """Return the checked bytes of some packets of a row; read the missing packets.
 
         Raises:
             VideoDecodeError: If bytes are missing or damaged.
@@ -360,7 +360,7 @@ class TableRows:
         return packets
 
     def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
-        """Return the table's answer. An error tells whether the table or its rows are at fault."""
+        """Call a table method. The error shows whether the table or its rows are at fault."""
         try:
             return self.opened.call(method, *arguments)
         except TableError:

@@ -110,8 +110,8 @@ class DecodeClips:
     def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``.
 
-        With ``skip_repeats``, ``clips`` is changed accordingly. ``differences`` counts the clips of
-        RGB differences, the ones in which frames repeat, and the ones that keep their colours.
+        With ``skip_repeats``, ``clips`` is changed accordingly. ``differences`` counts
+        RGB-difference clips, clips with repeated frames, and clips that keep their colours.
         """
         reader = results.pop("reader")
         clips = results["clips"]

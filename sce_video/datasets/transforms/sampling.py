@@ -40,10 +40,10 @@ def check_view_counts(num_views: int, num_local_views: int) -> None:
 class RandomClips:
     """V clips at independent, uniformly random positions in the video, for training.
 
-    The last L views may be local views, clips of fewer frames or, by
-    :class:`RandomResizedCropClips`, of smaller size: the multi-crop of SwAV (arXiv 2006.09882)
-    along time. Methods compare them with the global views and encode them by the online branch
-    only. All views are decoded in one pass.
+    The last L views may be local views: clips with fewer frames, or smaller crops (with
+    :class:`RandomResizedCropClips`). This is the multi-crop of SwAV (arXiv 2006.09882), extended to
+    time. Methods compare them with the global views and encode them only with the online branch.
+    All views are decoded in one pass.
 
     Args:
         clip_duration: Length of a clip, seconds.

@@ -291,9 +291,9 @@ class RandomCropClips:
 class ResizeAsProcessor:
     """Antialiased resizing of every frame, and a cut of the central square, as in transformers.
 
-    Pixels equal its torchvision backend. Its Pillow backend differs by 1 of 255 (bicubic: 2). The
-    long side becomes ``int(size * long / short)``, and the offset ``int((length - crop) / 2)``
-    (transformers, image_processing_backends.py).
+    Pixels are equal to those of its torchvision backend, and differ from its Pillow backend by 1 of
+    255 (bicubic: 2). The long side becomes ``int(size * long / short)``, and the offset
+    ``int((length - crop) / 2)`` (transformers, image_processing_backends.py).
 
     Args:
         size: Short side in pixels; two equal numbers squash the frame to a square.

@@ -41,7 +41,7 @@ Sources = dict[tuple[str, ...], str]
 
 
 def set_source(sources: Sources, path: tuple[str, ...], source: str) -> None:
-    """Note where a value comes from, and forget the sources of what it replaces."""
+    """Record the source of a value, and discard the sources of the values that it replaces."""
     for other in [other for other in sources if other[: len(path)] == path]:
         del sources[other]
     sources[path] = source

@@ -53,7 +53,7 @@ _RUNNER_KEYS = set(
 )
 # Keys that the tools of this project read, for the provenance of a result and for splits.
 # ``settings`` contains names of options (:mod:`~sce_video.engine.config.changes`), ``planned``
-# tells whether ``pretrain`` or ``finetune`` has chosen all of them, and ``run_page`` contains the
+# states whether ``pretrain`` or ``finetune`` has chosen all of them, and ``run_page`` contains the
 # options of the page of a run.
 _TOOL_KEYS = {"benchmark", "planned", "run_page", "settings", "split"}
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
@@ -182,7 +182,7 @@ def _other_dicts_with(key: str, cfg: Config, besides: tuple[str, ...]) -> list[s
 def explain_unknown(
     known: KnownKeys, part: str, path: tuple[str, ...], cfg: Config, rest: Sequence[str] = ()
 ) -> str:
-    """Name the class that does not accept the key, and similar keys or the same key elsewhere."""
+    """Describe the class that does not accept the key, and similar keys or the key elsewhere."""
     node = node_at(cfg, path)
     present = set(map(str, node)) if isinstance(node, dict) else set()
     keys = (known.keys | present) - {part, "_scope_", "_delete_"}

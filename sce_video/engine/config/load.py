@@ -1,8 +1,8 @@
 """Reading of a config and its changes from the command line, which refuses mistyped keys.
 
 mmengine adds an unknown ``--cfg-options`` key to the config without a warning. Here, a key must
-exist in the config, be an argument of the class that the surrounding dict names by ``type``, or be
-a setting that the runner reads.
+exist in the config, be an argument of the class in the surrounding dict's ``type``, or be a setting
+that the runner reads.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _check_kind(old: Any, new: Any, full_key: str) -> None:
 
 
 def recipe_config(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resolved config of a shipped recipe, with the global batch that its name states.
+    """Return the resolved config of a shipped recipe, with the global batch in its name.
 
     Args:
         name: Name of the recipe. ``sce_r3d18_8xb64-8x224-200e_k400`` trains on 8 processes.

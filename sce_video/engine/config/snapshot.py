@@ -168,7 +168,7 @@ def imports_of(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> lis
 
 
 def _own_classes(config: Mapping[str, Any], keys: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield name and module of each class of another package that parts of a config name."""
+    """Yield name and module of each class of another package in parts of a config."""
     from sce_video.engine.config.check import registered  # needs torch
     from sce_video.registry import is_own_part
 

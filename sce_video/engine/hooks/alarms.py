@@ -26,8 +26,8 @@ from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, METRICS
 
 Row = Mapping[str, Any]
-# An alarm ends after this many logged rows without its condition. A value that hovers around its
-# threshold is therefore not reported at every row.
+# Number of logged rows without its condition after which an alarm ends. A value that hovers around
+# its threshold is therefore not reported at every row.
 _ROWS_TO_CLEAR = 10
 #: Learning rates of SGD and LARS per 256 samples in the papers' recipes, with a margin factor of 5.
 LR_PER_256 = {"SGD": (0.01, 6.0), "LARS": (0.06, 18.0)}
@@ -204,7 +204,7 @@ class QueueFill(Detector):
     name = "queue_fill"
 
     def iterations(self) -> int | None:
-        """Return the iterations that fill the method's queue; None without a queue or so far."""
+        """Return the iterations that fill the method's queue; None if unknown or without one."""
         steps = getattr(unwrap_model(self.runner.model), "queue_steps", lambda: None)()
         return None if steps is None else steps * self.runner.optim_wrapper._accumulative_counts
 
@@ -221,7 +221,7 @@ class QueueFill(Detector):
 
 @dataclass
 class RepeatedFrames(Detector):
-    """Detector of repeated frames, which turn clips of RGB differences grey, unlike the paper's."""
+    """Detector of repeated frames, which turn RGB-difference clips grey, unlike in the paper."""
 
     threshold: float  # largest share of RGB-difference clips with repeated frames
     steps: int  # iterations of the mean; half as many are ignored at the start

@@ -199,7 +199,7 @@ class MirrorHook(Hook):
     A thread of rank 0 uploads to ``s3://bucket/runs/name`` while training continues. A checkpoint
     that is removed locally is removed from the store after all newer ones have arrived. A failed
     upload logs a warning with the number of failures. It is repeated with the next checkpoint and
-    at the end, where files that are still missing are named. The work folder is always complete.
+    at the end, where files that are still missing are listed. The work folder is always complete.
 
     Raises:
         ValueError: If ``url`` is not the URL of an object store.

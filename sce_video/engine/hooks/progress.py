@@ -217,9 +217,9 @@ def _to_history(runner, rows: Iterable[dict[str, float]]) -> None:
 class ProgressHook(Hook):
     """Hook that logs ``videos_per_s`` (all ranks) and ``data_wait``, the time share of waiting.
 
-    For clips of RGB differences, it also logs ``diff_repeats``, the share in which frames repeat,
-    and ``diff_as_rgb``, the share that keep their colours (both on rank 0). A GPU works while the
-    host waits for data. On a GPU, only its idle time between two steps therefore counts as waiting,
+    For RGB-difference clips, it also logs ``diff_repeats``, the share in which frames repeat, and
+    ``diff_as_rgb``, the share that keep their colours (both on rank 0). A GPU works while the host
+    waits for data. On a GPU, only its idle time between two steps therefore counts as waiting,
     measured by the GPU's own clock.
 
     Each entry in mmengine's histories has a value and a count, and a mean is the sum of values

@@ -37,10 +37,10 @@ Key = tuple[str, int]  # video id and second of the key frame
 Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]  # boxes (n, 4) and scores (n, 80)
 GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]  # boxes and their action ids
 
-#: Fewer resamples than for other metrics, because each one accumulates all detections of 60
-#: actions. For 100,000 detections, this takes half a minute on one core.
+#: Number of resamples, fewer than for other metrics, because each one accumulates all detections of
+#: 60 actions. For 100,000 detections, this takes half a minute on one core.
 RESAMPLES = 500
-_BLOCK = 4_000_000  # numbers in memory at a time
+_BLOCK = 4_000_000  # maximum number of values in memory at a time
 #: Smallest overlap of a detection with a true box, as in the official evaluation.
 _IOU = 0.5
 

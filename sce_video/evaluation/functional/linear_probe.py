@@ -22,9 +22,9 @@ from sce_video.utils.tensors import (
 L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 #: A dimension with a standard deviation below this fraction of the features' RMS is constant.
 _CONSTANT = 1e-6
-#: Least curvature of the cross-entropy that is assumed, where all samples are fitted perfectly.
+#: Minimum assumed curvature of the cross-entropy, for samples that are all fitted perfectly.
 _LEAST_SPREAD = 1e-4
-#: Values of features that are kept standardised, 1 GB in float64.
+#: Maximum number of feature values that are kept standardised, 1 GB in float64.
 _KEPT_VALUES = 2**27
 #: Logit of a class without training samples. It is finite, so that half precision can hold it.
 _NEVER = -1e4
@@ -168,7 +168,7 @@ def fit_path(
         samples: N samples of C features, in float64.
         num_classes: Number of classes, K.
         decays: Positive weight decays, for which the minimum is unique. The bias is not penalised.
-        start: Weight (C, K) and bias (K,) of the first fit; zeros by default.
+        start: Initial weight (C, K) and bias (K,) of the first fit; zeros by default.
         max_iter: Largest number of iterations of a fit.
 
     Yields:
@@ -235,7 +235,7 @@ class _Scaled:
         self.scales, self.of_bias = scales, of_bias
 
     def minimum(self, weight: Tensor, bias: Tensor, max_iter: int) -> tuple[Tensor, Tensor]:
-        """Return weight^T and bias at the minimum, starting from the given ones."""
+        """Return weight^T and bias at the minimum, starting from the given values."""
         u = torch.linalg.solve(self.scales, weight, left=False)
         v = bias / self.of_bias
         options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}

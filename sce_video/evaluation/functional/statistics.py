@@ -13,10 +13,10 @@ from torch import Tensor
 CONFIDENCE = 0.95
 #: Default number of bootstrap resamples.
 RESAMPLES = 2000
-_BLOCK = 2_000_000  # numbers drawn at a time
-#: Sign flips in the permutation test. The smallest possible p-value is 1 / (PERMUTATIONS + 1).
+_BLOCK = 2_000_000  # number of values drawn at a time
+#: Number of sign flips in the permutation test. The smallest p-value is 1 / (PERMUTATIONS + 1).
 PERMUTATIONS = 10_000
-_FLIPS = 500  # sign flips in memory at a time
+_FLIPS = 500  # number of sign flips in memory at a time
 
 
 def check_class_numbers(

@@ -1,4 +1,4 @@
-"""Registered metrics, named in configs by ``test_evaluator`` and ``val_evaluator``."""
+"""Registered metrics, for ``test_evaluator`` and ``val_evaluator`` in configs."""
 
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.metrics.feature_metrics import (

@@ -7,7 +7,7 @@ A custom metric is one class in one file::
         def compute(self, rows, gallery=None):
             return {"confidence": float(rows.scores.max(dim=1).values.mean())}
 
-which a config names by ``dict(type="Confidence")``, and the command line by ``--import MODULE``.
+which a config uses as ``dict(type="Confidence")``, and the command line with ``--import MODULE``.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class RowMetric(BaseMetric):
     """Metric that computes named numbers from the rows of a dataset.
 
     Loops of this package call :meth:`compute` once, on rank 0, with the rows of all ranks. In a
-    plain test loop of mmengine, the metric collects ``pred_score`` (or ``feature``) and
-    ``gt_label`` of the data samples.
+    plain mmengine test loop, the metric collects ``pred_score`` (or ``feature``) and ``gt_label``
+    of the data samples.
 
     Attributes:
         key: Name of its settings under ``protocols`` in results.json; empty if it has none.
@@ -50,10 +50,10 @@ class RowMetric(BaseMetric):
         kinds: Kinds of rows that it accepts: "recognition" (class scores), "representation"
             (features), "detection" (scores of boxes); empty for any.
         needs_gallery: Whether queries are compared with a gallery or with other groups.
-        alterations: Alterations of clips whose values it also needs (``rows.altered``), from
+        alterations: Clip alterations whose values it also needs (``rows.altered``), from
             :data:`~sce_video.evaluation.alterations.ALTERATIONS`.
-        needs_clips: Whether it needs the representations of single clips (``rows.clips``).
-        class_means: Names of metrics with ``outcomes`` that are the mean of class means.
+        needs_clips: Whether it needs single-clip representations (``rows.clips``).
+        class_means: Names of the metrics in ``outcomes`` that are averaged per class first.
         device: Device for large tensors in :meth:`compute`. Loops set it to the model's device.
         folder: Folder for files that the metric writes. Loops set it to the work folder.
 
@@ -139,7 +139,7 @@ def compute_metrics(
 ) -> dict[str, float]:
     """Compute names and values of all metrics (see :meth:`RowMetric.compute`).
 
-    A metric of mmengine or mmaction2 (``AccMetric``) receives the rows as data samples with
+    An mmengine or mmaction2 metric (``AccMetric``) receives the rows as data samples with
     ``pred_score`` and ``gt_label``. ValueError is raised if two metrics return the same name.
     """
     numbers: dict[str, float] = {}

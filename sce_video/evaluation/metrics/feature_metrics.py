@@ -281,7 +281,7 @@ class FeatureStatistics(RowMetric):
 
 
 class _ClipMetric(RowMetric):
-    """Base class of metrics that use the single clips of videos and no labels."""
+    """Base class of metrics that use single clips of videos and no labels."""
 
     needs_clips = True
     kinds = ("representation",)

@@ -244,7 +244,7 @@ class SenseOfTime(RowMetric):
             found = self._probes(f"linear probes of {factor}:", queries, training)
             metrics |= self._accuracies(factor, found, queries.labels)
         metrics |= opposites
-        # The table shows all of these values. A list of 30 lines would hide the other metrics.
+        # The table shows all of these values. A list of 30 lines would obscure the other metrics.
         own = [n.removesuffix(f"_{_PLAIN}") for n in metrics if n.endswith(f"_{_PLAIN}")]
         measures = [*(name for name in own if not name.endswith("_from")), *_COSINES]
         titles = {name: _TITLES.get(name, name.removeprefix("time_")) for name in measures}

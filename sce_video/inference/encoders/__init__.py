@@ -1,1 +1,1 @@
-"""Encoders of others (transformers) as checkpoints of this package."""
+"""Third-party encoders as checkpoints of this package."""

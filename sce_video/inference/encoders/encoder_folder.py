@@ -1,4 +1,4 @@
-"""A third-party encoder as a run folder: a config and a checkpoint, as training leaves them.
+"""A third-party encoder as a run folder: a config and a checkpoint, as training writes them.
 
 Every command and function that accepts a run or a checkpoint therefore accepts the folder.
 """
@@ -57,7 +57,7 @@ from sce_video.utils.run_files import (
 )
 from sce_video.utils.storage import is_url
 
-_CLIPS = 4  # clips per video, as in sce-video embed and index
+_CLIPS = 4  # number of clips per video, as in sce-video embed and index
 
 
 def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
 
 
 CHECKPOINT = "epoch_0.pth"  # weights before any training of this package
-#: Counts up when the files of a run change.
+#: Version of the files of a run, increased when they change.
 _FORMAT = 3
 
 
@@ -130,7 +130,7 @@ class ImportedEncoder:
         kind: Family of the network.
         pool: How its features become a representation.
         backbone: Config of the network.
-        settings: Its input.
+        settings: Input settings of the network.
         parameters: Number of parameters of the backbone.
         unused: Number of weights of other parts.
         has_text: Whether it can embed texts.
@@ -155,7 +155,7 @@ def run_of_model(run: str | os.PathLike) -> str:
     reading all weights at every call would take longer than the rest).
 
     Args:
-        run: A run or checkpoint; ``hf:MODEL``, or the folder of a model of transformers or timm; or
+        run: A run or checkpoint; ``hf:MODEL``, or the folder of a transformers or timm model; or
             the name of a public network. A model may be followed by its pool, ``NAME:POOL``.
 
     Raises:
@@ -202,12 +202,12 @@ def run_of_weights(
     content: Mapping[str, Any] | None = None,
     pool: str | None = None,
 ) -> str | None:
-    """Return the checkpoint of the run of a state dict of torchvision; None for any other file.
+    """Return the run checkpoint of a torchvision state dict; None for any other file.
 
     The run is made once for the content of the file, in the cache, see :func:`run_of_model`.
 
     Args:
-        checkpoint: A file, or a URL, which is never a state dict of torchvision.
+        checkpoint: A file, or a URL, which is never a torchvision state dict.
         content: Content of the file, if it has been read.
         pool: How the features of frames become a representation; None for the default.
 
@@ -308,22 +308,22 @@ def import_encoder(
     """Write the folder of a run with a third-party encoder: a config and a checkpoint.
 
     Args:
-        name: Folder of a model of transformers or timm, or its name on the hub; a file with weights
-            of torchvision; or the name of a public image network.
+        name: Folder or hub name of a transformers or timm model; a file with torchvision weights;
+            or the name of a public image network.
         out: Folder of the run.
-        pool: How features become a representation. None for the model's own: the pooling of a
-            classifier if it is one (attentive, mean_norm), the class token or the projection if it
-            has one, else the mean of the patch tokens. For an image network of timm, of torchvision
-            or with public weights, how the features of frames do; None for the mean and the mean
-            absolute difference.
-        frames: Frames of a clip; None for the model's own, 4 for an image network.
-        fps: Frames per second; None for the model's own, 8 for an image network.
+        pool: How features become a representation. None uses the model's own pooling: a
+            classifier's (attentive, mean_norm), the class token, the projection, or else the mean
+            of the patch tokens. For an image network (timm, torchvision or public), the pool of its
+            frame features; None uses their mean and mean absolute difference.
+        frames: Number of frames per clip; None uses the model's number, or 4 for an image network.
+        fps: Frames per second; None uses the model's rate, or 8 for an image network.
         folder: Where the files are, if they have been found already.
 
     Raises:
         EncoderError: If the model cannot be found or read, its family is unknown, it was made for
-            another task, or it asks for code of its own.
-        ValueError: If the model lacks such a pooling, refuses such clips, or ``out`` holds a run.
+            another task, or it requires custom code.
+        ValueError: If the model has no such pool or does not accept such clips, or ``out`` contains
+            a run.
         MissingPackageError: If transformers, timm or the package with the weights is needed and not
             installed.
     """
@@ -351,7 +351,7 @@ def import_encoder(
     try:
         with bounded_by_files(folder):
             encoder = MODELS.build(checked_backbone(backbone))
-    except UNBUILT as error:  # a name of no activation, negative sizes
+    except UNBUILT as error:  # unknown activation names, negative sizes
         raise EncoderError(f"{name}: its network cannot be built: {error}") from error
     clip = {"frames": settings.num_frames, "size": settings.crop_size}
     if refused := encoder.refused(clip["frames"], clip["size"], clip["size"]):
@@ -382,7 +382,7 @@ def import_encoder(
     )
 
 
-#: Entries that say what a recipe reproduces, and names of settings of the replaced network.
+#: Entries that state what a recipe reproduces, and names of the replaced network's settings.
 _DROPPED = ("benchmark", "split", "settings")
 
 
@@ -395,10 +395,10 @@ def write_recipe(
 ) -> Path:
     """Write a recipe NAME as ``out/NAME.py`` with an encoder, its weights, normalisation and clips.
 
-    Optimiser, schedule, augmentation and heads stay those of the recipe, a file or name of a
-    config that trains. A finetuning takes the weights as ``pretrained``, any other recipe as the
-    initialisation of its backbone. EncoderError: the recipe trains nothing, or has views that the
-    encoder cannot take.
+    The recipe is the file or name of a training config, whose optimiser, schedule, augmentation and
+    heads stay the same. A finetuning recipe gets the weights as ``pretrained``, any other recipe as
+    the initialisation of its backbone. EncoderError is raised if the recipe trains nothing or its
+    views do not suit the encoder.
     """
     cfg = load_config(str(recipe))
     model = cfg.get("model") or {}
@@ -454,7 +454,7 @@ def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) ->
             step["clip_duration"] = settings.clip_duration
     if kind == "ResizeShortSide" and isinstance(step.get("size"), int):
         return _resize(settings)
-    if kind == "ResizeShortSide":  # a range of a training, before a random crop
+    if kind == "ResizeShortSide":  # a training range, before a random crop
         low, high = step["size"]
         factor = max(1.0, settings.crop_size / low)
         step["size"] = (round(low * factor), round(high * factor))

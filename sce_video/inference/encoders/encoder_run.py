@@ -33,8 +33,8 @@ def encoder(options: EncoderOptions) -> EncoderResult:
     """Write a third-party network as the folder of a run.
 
     Raises:
-        ValueError: If the folder contains a training, there is no such recipe or pool, or the model
-            cannot be read.
+        ValueError: If the folder contains a training run, there is no such recipe or pool, or the
+            model cannot be read.
         MissingPackageError: If the package that the network needs is not installed.
     """
     check_out(options.out)

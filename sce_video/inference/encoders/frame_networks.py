@@ -1,4 +1,4 @@
-"""A third-party image network as a backbone that sees frames, with its input."""
+"""A third-party image network as a backbone for frames, with its input settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sce_video.inference.encoders.transformers_files import ProcessorSettings
 
-#: Frames of a clip, and their distance. Differences of frames 0.08 to 0.2 s apart are equally good
-#: on J-HMDB (docs/results.md).
+#: Number of frames in a clip, and their distance. Differences of frames 0.08 to 0.2 s apart are
+#: equally good on J-HMDB (docs/results.md).
 _NUM_FRAMES = 4
 _SECONDS_APART = 0.125
 
@@ -25,7 +25,7 @@ class ImageNetwork:
         name: Name of the architecture.
         backbone: Config of a backbone that computes every frame of a clip, without its pool.
         weights: Weights of this backbone by name.
-        settings: Input of the network.
+        settings: Input settings of the network.
         unused: Names of the weights of a classifier, which the backbone does not have.
     """
 
@@ -54,12 +54,12 @@ class ImageNetwork:
 
 
 def timm_backbone(architecture: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a backbone that computes a network of timm."""
+    """Return the config of a backbone for a timm network."""
     backbone: dict[str, Any] = {"type": "TimmEncoder", "architecture": architecture}
     return {**backbone, "model_args": dict(model_args)} if model_args else backbone
 
 
-#: Input of an image network, with the clips that suit its motion features.
+#: Input settings of an image network, with clips that suit its motion features.
 image_input = partial(
     ProcessorSettings,
     square=False,

@@ -33,7 +33,7 @@ from sce_video.utils.run_files import MODEL_CONFIG
 #: Networks that timm and torchvision define alike, by the depth of a ``ResNet2d``. They do not need
 #: timm.
 RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101}
-#: Entries of timm about the ends of a network, which follow from the weights or are dropped.
+#: timm's entries about the ends of a network, which follow from the weights or are dropped.
 _ENDS = ("in_chans", "num_classes", "global_pool")
 
 
@@ -82,12 +82,12 @@ def timm_network(folder: Path, stored: Mapping[str, Any]) -> ImageNetwork:
 def resnet(
     architecture: str, weights: Mapping[str, Tensor], settings: ProcessorSettings, source: str
 ) -> ImageNetwork:
-    """Return a ResNet of timm's and torchvision's names as a ``ResNet2d``.
+    """Return a ResNet with the names of timm and torchvision as a ``ResNet2d``.
 
     Args:
         architecture: One of :data:`RESNETS`.
         weights: State dict, with or without ``fc``.
-        settings: Input of the network.
+        settings: Input settings of the network.
         source: File or folder, for messages.
 
     Raises:
@@ -119,7 +119,7 @@ def own_weights(
         source: File or folder, for messages.
 
     Raises:
-        EncoderError: If weights are missing, of another shape or without a place.
+        EncoderError: If weights are missing, have another shape, or belong to no layer.
     """
     own = network.state_dict()
     found = dict(weights)
@@ -151,19 +151,19 @@ def own_weights(
 
 
 def _renamed(network: nn.Module, weights: dict[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Return weights under the names of the installed timm, by the function of the network."""
+    """Rename weights for the installed timm with the network's own function."""
     module = sys.modules.get(type(network).__module__)
     rename = getattr(module, "checkpoint_filter_fn", None)
     if rename is None:
         return weights
     try:
         return rename(weights, network)
-    except Exception as error:  # made for other files, it may raise anything
+    except Exception as error:  # it is made for other files, so it may raise any error
         raise EncoderError(f"timm cannot read the weights in {source}: {error}") from error
 
 
 def _shaping_args(architecture: str, model_args: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that shape the network, with the size of a network of one size."""
+    """Return the arguments that shape the network, with the image size if it is fixed."""
     if not isinstance(model_args, dict):
         raise ValueError(f"model_args must be a dict, got {model_args!r:.80}")
     if model_args.get("in_chans", 3) != 3:
@@ -177,10 +177,10 @@ def _shaping_args(architecture: str, model_args: Any, given: Mapping[str, Any]) 
 
 
 def _input(given: Any, path: Path) -> ProcessorSettings:
-    """Return the input that ``pretrained_cfg`` states.
+    """Return the input settings in ``pretrained_cfg``.
 
     Raises:
-        EncoderError: If it states none, or steps that are not known here.
+        EncoderError: If there are none, or a step is unknown.
     """
     try:
         channels, height, width = given["input_size"]

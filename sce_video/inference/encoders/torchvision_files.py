@@ -1,8 +1,8 @@
-"""A state dict of an image network of torchvision, recognised by its names and shapes.
+"""A state dict of a torchvision image network, recognised by its names and shapes.
 
 ResNets of depth 18 to 101 become a ``ResNet2d``, which has torchvision's names. Every other network
-becomes the network of timm that computes the same. Both packages define these networks in the same
-order, so their weights correspond one by one. Names of parameters and all shapes are compared.
+becomes the equivalent timm network. Both packages define these networks in the same order, so their
+weights correspond one by one. Names of parameters and all shapes are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sce_video.inference.encoders.timm_files import RESNETS, resnet
 from sce_video.inference.encoders.transformers_files import EncoderError, ProcessorSettings
 from sce_video.models.backbones.timm_encoder import build_network
 
-#: Mean and deviation of ImageNet, which all but the largest EfficientNet V2 take.
+#: Mean and deviation of ImageNet, which all networks except the largest EfficientNet V2 use.
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 #: Tables that are computed from the size of a window, and counters of BN.
@@ -34,7 +34,7 @@ _REDUCTION = re.compile(r"features\.\d+\.reduction\.weight")
 
 @dataclass(frozen=True)
 class Published:
-    """A network of torchvision, with the input of its default weights.
+    """A torchvision network, with the input settings of its default weights.
 
     Source: torchvision 0.28, ``models/*.py``, classes ``*_Weights``.
 
@@ -115,12 +115,12 @@ _FIRST = ("conv1.weight", "features.0.0.weight")
 
 
 def is_published(weights: Mapping[str, Any]) -> bool:
-    """Return whether a state dict has the names and the size of a network of torchvision."""
+    """Return whether a state dict has the names and the size of a torchvision network."""
     return next(_candidates(weights), None) is not None
 
 
 def _candidates(weights: Mapping[str, Any]) -> Iterator[Published]:
-    """Yield the networks that have as many weights, and as many channels in the first of them."""
+    """Yield the networks with the same numbers of weights and of channels in the first weight."""
     first = next((weights[name] for name in _FIRST if name in weights), None)
     if not torch.is_tensor(first) or first.ndim != 4 or first.shape[1] != 3:
         return
@@ -138,14 +138,14 @@ def _candidates(weights: Mapping[str, Any]) -> Iterator[Published]:
 
 
 def torchvision_network(weights: Mapping[str, Any], source: str) -> ImageNetwork | None:
-    """Return the network of torchvision in a state dict; None if it is not one of them.
+    """Return the torchvision network in a state dict; None for any other network.
 
     Args:
         weights: Content of the file.
         source: File, for messages.
 
     Raises:
-        EncoderError: If the weights are of a network of torchvision, but do not fit.
+        EncoderError: If the weights belong to a torchvision network but do not fit.
         MissingPackageError: If timm is needed and not installed.
     """
     tensors = {str(name): value for name, value in weights.items() if torch.is_tensor(value)}
@@ -161,7 +161,7 @@ def torchvision_network(weights: Mapping[str, Any], source: str) -> ImageNetwork
 
 
 def _is_plain_resnet(weights: Mapping[str, Any]) -> bool:
-    """Return whether weights are of a ResNet for large images, but no wide one and no ResNeXt."""
+    """Return whether weights belong to a ResNet for large images, not wide and not a ResNeXt."""
     stem, block = (weights.get(f"{name}.weight") for name in ("conv1", "layer1.0.conv2"))
     if not torch.is_tensor(stem) or not torch.is_tensor(block):
         return False
@@ -171,7 +171,7 @@ def _is_plain_resnet(weights: Mapping[str, Any]) -> bool:
 def _without_classifier(
     weights: Mapping[str, Any], classifier: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the weights that a network without its last layer has, and the names of the others."""
+    """Return the weights that a network without its last layer has, and the names of the rest."""
     unused = [name for name in weights if name.startswith(f"{classifier}.")]
     kept = {
         name: value
@@ -184,7 +184,7 @@ def _without_classifier(
 def _same_in_timm(
     published: Published, kept: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor] | None:
-    """Return weights under the names of timm; None if their names or shapes are others.
+    """Return weights under the names of timm; None if their names or shapes differ.
 
     Args:
         published: Network whose number of weights is the same.

@@ -1,4 +1,4 @@
-"""Files, settings and weights of models in the format of transformers."""
+"""Files, settings and weights of models in transformers format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WEIGHT_FILES = (
     *("pytorch_model.bin", "pytorch_model-*-of-*.bin"),
 )
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-#: Owner of timm's networks on the hub.
+#: Hub account that owns timm's networks.
 TIMM_OWNER = "timm/"
 
 
@@ -46,7 +46,7 @@ class EncoderError(UserError, ValueError):
 
 
 def find_model(name: str) -> Path:
-    """Return the local folder of a model: the given one, or a copy of a model on the hub.
+    """Return the local folder of a model: the given folder, or a copy of a model on the hub.
 
     Only settings and weights are downloaded, no code.
 
@@ -248,7 +248,7 @@ class ProcessorSettings:
         mean: Mean per channel of frames in 0..1.
         std: Standard deviation per channel of frames in 0..1.
         short_side: Length of a frame's short side after resizing, in pixels.
-        crop_size: Side of the square that the encoder sees, in pixels.
+        crop_size: Side of the encoder's square input in pixels.
         interpolation: "bilinear" or "bicubic", both antialiased.
         square: Whether frames are squashed to a square instead of cropped.
         in_float: Whether frames are resized after scaling to 0..1, and so without rounding. DINOv3
@@ -356,7 +356,7 @@ def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
         if side != width:
             raise ValueError(f"size is {side}x{width}, no square")
         return side, side, True
-    # Image processors of transformers crop unless they are configured otherwise. Without a crop,
+    # transformers' image processors crop unless they are configured otherwise. Without a crop,
     # frames of different shapes could not be stacked.
     if stored.get("do_center_crop") is False or stored.get("crop_size") is None:
         raise ValueError("there is no crop (do_center_crop, crop_size)")

@@ -1,1 +1,1 @@
-"""Networks for other runtimes; features with paths, labels and a map as files of viewers."""
+"""Networks for other runtimes; features with paths, labels and a map as viewer files."""

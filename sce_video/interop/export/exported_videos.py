@@ -144,7 +144,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 PCA = "PCA"
-_ROWS = 8192  # rows of a block
+_ROWS = 8192  # number of rows per block
 
 
 def plane(features: np.ndarray) -> tuple[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""A dataset folder of FiftyOne (``FiftyOneDataset``), which is written without FiftyOne."""
+"""A FiftyOne dataset folder (``FiftyOneDataset``), which is written without FiftyOne."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export of a network for other runtimes, as ONNX or as a program of ``torch.export``."""
+"""Export of a network for other runtimes, as ONNX or as a ``torch.export`` program."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ClipNetwork(nn.Module):
         return ["features"] if self.classifier is None else ["features", "probabilities"]
 
     def any_size(self, shape: tuple[int, int, int, int]) -> bool:
-        """Return whether one graph accepts clips of other lengths and sizes than ``shape``.
+        """Return whether one graph accepts clips of lengths and sizes other than ``shape``.
 
         Tracing fixes a transformer's positions for one size, and S3D pools clips with fewer than
         five frames in another way.

@@ -38,7 +38,7 @@ from sce_video.utils.files import atomic_file
 
 
 def write_fiftyone(path: Path, bundle: Bundle) -> None:
-    """Write a dataset folder of FiftyOne.
+    """Write a FiftyOne dataset folder.
 
     Raises:
         WriteError: If the folder cannot be written.
@@ -282,7 +282,7 @@ def export_videos(
 
 
 def _class_file(options: ExportOptions) -> str | None:
-    """Return the given file of class names, or the one next to the list of labels."""
+    """Return the given file of class names, or the file next to the list of labels."""
     if options.classes is not None or options.labels is None:
         return options.classes
     found = f"{os.path.splitext(options.labels)[0]}_classes.txt"

@@ -153,10 +153,9 @@ def _names_of(kind: str, depth: int) -> tuple[str, ...]:
 
 
 def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> dict[str, Any]:
-    """Return the config of the network whose names differ least from the given ones.
+    """Return the config of the network whose names differ least from the given names.
 
-    The network has this first convolution. Missing and unexpected names are then reported for its
-    depth.
+    The network has this first convolution. Missing and unexpected names are reported for its depth.
     """
     kind, given = "ResNet3dSlowPath" if stem.ndim == 5 else "ResNet2d", set(given)
 
@@ -247,7 +246,8 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> Conversion:
         )
     weights = checked_weights(inner, backbone)
     if layout == "mmaction2":
-        # mmaction2's second convolution in a basic block has three taps, so pad ours with zeros.
+        # mmaction2's second convolution in a basic block has three taps, so pad this package's
+        # weights with zeros.
         for name, weight in weights.items() if _is_basic_3d(backbone) else ():
             if _SECOND.fullmatch(name):
                 weights[name] = torch.nn.functional.pad(weight, (0, 0, 0, 0, 1, 1))

@@ -50,7 +50,7 @@ class SelfSupervisedModel(BaseModel):
     - ``backward_per_query``: Whether only the activations of one query view are kept at a time, see
       :class:`QuerySum`. It does not work with fp16.
     - ``joint_views``: Whether views share batch statistics, see :meth:`encode_views`. Recipes set
-      it if the authors of the method do this.
+      it if the method's authors do so.
 
     Raises:
         ValueError: If a setting is out of range when the method is built.
@@ -227,7 +227,7 @@ class SelfSupervisedModel(BaseModel):
         return None
 
     def queue_steps(self) -> int | None:
-        """Return the steps that fill the queue, or None without a queue or before a step."""
+        """Return the number of steps that fill the queue; None without a queue or before a step."""
         made = getattr(getattr(self, "queue", None), "keys_per_step", None)
         return None if made is None else math.ceil(len(self.queue.keys) / made)
 
@@ -324,7 +324,7 @@ class SelfSupervisedModel(BaseModel):
 
 
 class QuerySum:
-    """The scalars of a step, summed over its queries with one backward pass for all or for each.
+    """The scalars of a step, summed over its queries, with one backward pass in total or per query.
 
     With ``backward_per_query``, :meth:`add` computes the gradients of a query immediately, which
     frees its activations. The graph of the summed loss is then one node that passes the sum of the
@@ -346,8 +346,7 @@ class QuerySum:
         """Add the scalars of a query.
 
         Args:
-            h: Representations (N, C). The first query's h and z give the collapse metrics of the
-                step.
+            h: Representations (N, C). The first query's h and z give the step's collapse metrics.
             z: Embeddings (N, D).
             terms: Scalars by name, with ``loss``.
 

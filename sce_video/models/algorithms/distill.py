@@ -57,17 +57,17 @@ class Distill(SelfSupervisedModel):
     - ``cosine``: 1 - z.t for the pooled features.
     - ``tokens``: 1 - z.t at each position of the teacher's grid, to which the student's features
       are interpolated.
-    - ``relations``: SCE (eq. 9) with z as query, t as key and a queue of the teacher's features.
-      SEED (arXiv 2101.04731) is the same with the teacher's softmax share instead of ``lambda_``.
+    - ``relations``: SCE (eq. 9) with z as the query, t as the key and a queue of the teacher's
+      features. SEED (arXiv 2101.04731) uses the teacher's softmax share instead of ``lambda_``.
     - ``frames``: The squared errors of the teacher's standardised features of each frame, of their
       mean over the clip, of their motion and of their change
       (:func:`~sce_video.models.losses.frame_terms`). The projector predicts the features at each of
       the student's temporal positions.
 
-    The teacher is given by stored features of fixed clips, which are found by the samples'
-    ``index`` and ``clip``. Alternatively, it is a network that sees the student's augmented view
-    (arXiv 2106.05237) with its own size and normalisation, which ``tokens`` requires. The teacher
-    is not part of the state, because it has its own checkpoint.
+    The teacher is either a set of stored features of fixed clips, looked up by the samples'
+    ``index`` and ``clip``, or a network that receives the student's augmented view (arXiv
+    2106.05237) in its own size and normalisation. ``tokens`` requires a network. The teacher is not
+    part of the state, because it has its own checkpoint.
 
     ``SelfSupervisedModel`` describes the other arguments, and ``SCE`` describes ``lambda_``,
     ``tau`` and ``tau_m``.
@@ -139,7 +139,7 @@ class Distill(SelfSupervisedModel):
             network: An ``Encoder``.
             features: (videos, clips, D), or (videos, clips, T, D) for ``frames``. Videos that could
                 not be read have features of 0.
-            clip: Size of the clips that the network accepts. Without it, the network sees the
+            clip: Size of the clips that the network accepts. Without it, the network receives the
                 student's view in the student's size.
 
         Raises:

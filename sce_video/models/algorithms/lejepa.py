@@ -46,7 +46,7 @@ class LeJEPA(SelfSupervisedModel):
         loss       = (1 - lambda) * prediction + lambda * mean over views of SIGReg(z_v)
 
     The method has no target network, stop-gradient, predictor or queue. SIGReg is 0 for embeddings
-    distributed as N(0, I). It sees the samples of all ranks, but only of one micro-batch when
+    distributed as N(0, I). It covers the samples of all ranks, but only of one micro-batch when
     gradients are accumulated. The projector has no output BN, because this would fix mean and
     variance independently of the loss.
 
@@ -129,5 +129,5 @@ class LeJEPA(SelfSupervisedModel):
         }
 
     def after_optimizer_step(self) -> None:
-        """Draw other directions for the next step."""
+        """Draw new directions for the next step."""
         self.directions.advance()

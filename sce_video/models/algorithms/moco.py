@@ -18,7 +18,7 @@ from sce_video.utils.tensors import LoggedValue
 
 @MODELS.register_module()
 class MoCo(SelfSupervisedModel):
-    """InfoNCE between views with a moving-average target and a queue of negatives, no predictor.
+    """InfoNCE with a moving-average target and a queue of negatives, without a predictor.
 
     The first view is the query and the last one the key. With ``symmetric=True``, every view is
     both. The loss is the mean over the pairs of a query and a key from different views. rho-MoCo
@@ -30,7 +30,7 @@ class MoCo(SelfSupervisedModel):
     Args:
         tau: Temperature of the online distribution.
         sum_queries: Whether the loss is the sum over queries of the mean over their keys. If each
-            of rho views is query and key, this is rho times the mean over pairs.
+            of rho views is both query and key, this is rho times the mean over pairs.
     """
 
     def __init__(

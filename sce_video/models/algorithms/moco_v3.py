@@ -24,8 +24,8 @@ class MoCoV3(SelfSupervisedModel):
     The candidates of a query are the target's keys of another view, for all samples of the batch on
     all ranks (:func:`~sce_video.models.losses.moco_v3_loss`). The loss of a query is the mean over
     its key views, and the total is the sum over queries. For two views, this is the sum of both
-    directions, as in facebookresearch/moco-v3, moco/builder.py. Accumulated micro-batches do not
-    see each other.
+    directions, as in facebookresearch/moco-v3, moco/builder.py. Accumulated micro-batches are not
+    compared with each other.
 
     ``SelfSupervisedModel`` describes the other arguments.
 
@@ -76,7 +76,7 @@ class MoCoV3(SelfSupervisedModel):
         # Keys of all ranks are candidates. ``own`` contains the rows of this rank's positives.
         candidates = {j: gather_samples(key) for j, key in keys.items()}
         own = global_positions(len(views[0]), views[0].device)
-        # Count one micro-batch, because accumulated micro-batches do not see each other.
+        # Count one micro-batch, because accumulated micro-batches are not compared.
         num_candidates = len(next(iter(candidates.values())))
         self._chance = len(keys_of) * 2 * self.tau * math.log(num_candidates)
         sums = QuerySum(self)

@@ -27,7 +27,7 @@ class SimCLR(SelfSupervisedModel):
     two views of all samples of the batch on all ranks. More views therefore change neither the size
     of the loss nor its chance level. rho-SimCLR (facebookresearch/SlowFast,
     ``slowfast/models/contrastive.py``) uses ``consecutive=True``, the sum over the rho - 1 pairs of
-    a view and the next one. Accumulated micro-batches do not see each other.
+    a view and the next one. Accumulated micro-batches are not compared with each other.
 
     ``SelfSupervisedModel`` describes the other arguments.
 
@@ -63,7 +63,7 @@ class SimCLR(SelfSupervisedModel):
         return check_batch_negatives(num_samples, batch_size)
 
     def chance_level(self) -> float | None:
-        """Return log(2N-1), the loss if the views of a sample are unrelated, or None before a step.
+        """Return log(2N-1), the loss for unrelated views of a sample; None before the first step.
 
         N is the number of samples of the last step, without accumulation. With ``consecutive``, the
         value is multiplied by the number of pairs.

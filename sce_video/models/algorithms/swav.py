@@ -161,7 +161,7 @@ class SwAV(SelfSupervisedModel):
 
     @torch.no_grad()
     def _codes(self, scores: Tensor, number: int) -> Tensor:
-        """Return the codes (N, K) for the scores (N, K) of the assigned view with this number."""
+        """Return the codes (N, K) for the scores (N, K) of the assigned view with this index."""
         rows = [scores]
         if self.queue is not None and self.queue.is_full():
             # All ranks hold the same queue, and each rank adds its share of the samples.

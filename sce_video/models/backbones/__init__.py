@@ -2,7 +2,7 @@
 
 A backbone is a registered class with ``forward(view)``, ``pool(features) -> (N, C)`` and
 ``out_channels``. Every module in this folder is imported with the package, so a new backbone is one
-new file here. It can also be in a module of your own that ``--import`` names.
+new file here. It can also be in your own module, loaded with ``--import``.
 """
 
 from sce_video.models.backbones.efficientnet_lite import EfficientNetLite

@@ -82,8 +82,9 @@ def rows_of_positions(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]
 def represent(backbone: nn.Module, view: Tensor) -> Tensor:
     """Return h (N, C) of a view (N, 3, T, H, W), which is the pooled features of the backbone.
 
-    A backbone with a method ``pool(features) -> (N, C)`` pools its own features, as all of ours do.
-    For any other backbone, for example one of mmaction2, :func:`average_pool` averages them.
+    A backbone with a method ``pool(features) -> (N, C)`` pools its own features, as all backbones
+    of this package do. For any other backbone, for example from mmaction2, :func:`average_pool`
+    averages them.
     """
     features = backbone(view)
     pool = getattr(backbone, "pool", None)
@@ -127,14 +128,13 @@ def init_info_to_file(module: BaseModule) -> None:
 class FreezableBackbone(BaseModule):
     """A backbone that lists its layers, so that the first ones can be frozen or learn more slowly.
 
-    ``frozen_stages`` is -1 to train everything. With 0, the embeddings or the stem are frozen. With
-    1 to 3, this many quarters of the blocks or stages are frozen too, and with 4 everything. A
-    frozen layer has no gradient and stays in evaluation mode, without updated statistics and
-    dropout.
+    ``frozen_stages=-1`` trains everything. With 0, the embeddings or the stem are frozen. With 1 to
+    3, this many quarters of the blocks or stages are frozen too, and with 4 everything. A frozen
+    layer has no gradient and stays in evaluation mode, without dropout or new statistics.
 
     With ``with_cp`` (mmaction2's name for activation checkpointing), a step with gradient keeps
-    only the inputs of the blocks and computes each block again in the backward pass. This needs
-    less memory and one more forward pass. Loss, gradients and statistics are the same.
+    only the inputs of the blocks and computes each block again in the backward pass. This saves
+    memory but costs one more forward pass. Loss, gradients and statistics are the same.
     """
 
     _dump_init_info = init_info_to_file

@@ -22,7 +22,7 @@ from sce_video.utils.stored_arguments import Switch, Variant
 
 
 class _Scale(NamedTuple):
-    """Width and depth of a variant as factors of the first one, and the side of its images."""
+    """Width and depth of a variant relative to the first variant, and its image side."""
 
     width: float
     depth: float
@@ -86,7 +86,7 @@ class SameConv2d(nn.Conv2d):
 
 
 class ConvNorm(nn.Sequential):
-    """A convolution without bias, batch norm and, unless it ends a block, ReLU6.
+    """A convolution without bias, then batch norm and, unless it ends a block, ReLU6.
 
     While batch norm is in evaluation mode, it is folded into the weights of the convolution. The
     features are the same up to rounding, and a CPU needs 10 to 20 % less time.
@@ -139,11 +139,11 @@ class InvertedResidual(nn.Module):
 
 
 class TemporalDifference(nn.Module):
-    """A layer that adds the differences to the frames before and after, with learned weights.
+    """A layer that adds the differences from the previous and next frames, with learned weights.
 
     It is a temporal convolution per channel with a kernel of 3 whose weights add up to 1. The
-    weights start at 0, so the network begins as the image network whose weights it has. ``frames``
-    is the number of frames of a clip, which are folded into the batch.
+    weights start at 0, so the network starts out identical to the image network whose weights it
+    loads. ``frames`` is the number of frames per clip. They are folded into the batch.
     """
 
     #: A checkpoint without this layer can be loaded, see
@@ -260,7 +260,7 @@ class EfficientNetLite(StagedBackbone):
 
 
 def _rounded(channels: float, divisor: int = 8) -> int:
-    """Round a number of channels to a multiple, but not down by more than a tenth."""
+    """Round a number of channels to a multiple, but never down by more than a tenth."""
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * channels else rounded
 
@@ -268,7 +268,7 @@ def _rounded(channels: float, divisor: int = 8) -> int:
 def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Rename the weights of ``efficientnet_lite_pytorch`` for :class:`EfficientNetLite`.
 
-    Their layout is the one of lukemelas/EfficientNet-PyTorch. The classifier is left out.
+    They use the layout of lukemelas/EfficientNet-PyTorch. The classifier is left out.
 
     Args:
         weights: State dict of the published network.

@@ -19,7 +19,7 @@ from sce_video.options.connect import FRAME_POOLS
 _PARTS_IN_ORDER = 4
 #: Parts that may follow the mean in the name of a pool, in any order.
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
-#: Intervals of a clip, and rows and columns of a frame, for which ``energy`` has a number each.
+#: Number of intervals of a clip, and of rows and columns of a frame, that ``energy`` averages over.
 ENERGY_CELLS = 7
 #: Length of ``energy`` as a fraction of the length of the mean. On J-HMDB, kNN has the same
 #: accuracy with it as without, and larger fractions cost accuracy.
@@ -30,26 +30,26 @@ _LITTLE_CHANGE = 0.05
 
 
 def pooled_channels(frame_pool: str, channels: int) -> int:
-    """Return the size of the representation of a clip whose frames have features of C channels.
+    """Return the size of a clip's representation if its frame features have C channels.
 
-    Besides :data:`~sce_video.options.connect.FRAME_POOLS`, the mean may be followed by any
-    different motions, from which the representations of several pools can be taken.
+    Besides :data:`~sce_video.options.connect.FRAME_POOLS`, the name may combine the mean with any
+    different motions, so that the representations of several pools can be derived.
 
     Args:
         frame_pool: Name of the pool.
-        channels: Size of the feature of a frame, C.
+        channels: Size C of a frame feature.
 
     Raises:
-        ValueError: If there is no such way to pool.
+        ValueError: If there is no such pool.
     """
     return sum(part_sizes(frame_pool, channels))
 
 
 def frame_channels(frame_pool: str, channels: int) -> int:
-    """Return the size of the feature of a frame, for a representation with so many channels.
+    """Return the size of a frame feature, given the size of the representation.
 
     Raises:
-        ValueError: If there is no such way to pool.
+        ValueError: If there is no such pool.
     """
     constant = pooled_channels(frame_pool, 0)
     return (channels - constant) // (pooled_channels(frame_pool, 1) - constant)
@@ -59,7 +59,7 @@ def part_sizes(frame_pool: str, channels: int) -> list[int]:
     """Return the sizes of the parts of a representation, in their order.
 
     Raises:
-        ValueError: If there is no such way to pool.
+        ValueError: If there is no such pool.
     """
     first, *motion = frame_pool.split("+")
     known = frame_pool == "concat" or first == "mean"
@@ -83,10 +83,10 @@ def fold_frames(view: Tensor) -> Tensor:
 
 
 def last_and_fine(stages: Iterable[Tensor], view: Tensor) -> tuple[Tensor, Tensor]:
-    """Select the maps of an image network's stages that its representation is made of.
+    """Select the stage maps of an image network that make up its representation.
 
     Args:
-        stages: Maps (N T, C, H, W) of the frames after each stage, of falling size.
+        stages: Maps (N T, C, H, W) of the frames after each stage, of decreasing size.
         view: The frames (N, 3, T, H', W').
 
     Returns:
@@ -147,13 +147,13 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor, fine: Tensor) -
 
 
 def motion_energy(maps: Tensor, mean: Tensor) -> Tensor:
-    """Compute where and when the features of clips change, whatever the features are.
+    """Compute where and when the features of clips change.
 
     The absolute difference of neighbouring frames, averaged over channels, is averaged over 7
-    intervals of the clip and 7 x 7 cells of the frame. Its share of all change, times half of the
-    length of the mean, is the result. It tells motions apart that global averages of the features
-    do not distinguish, such as the paths of a hand (docs/results.md). Motion-energy images (Bobick
-    and Davis 2001) are the same for thresholded differences of pixels.
+    intervals of the clip and 7 x 7 cells of the frame. The result is each cell's share of the total
+    change, times half the length of ``mean``. It distinguishes motions that global feature averages
+    cannot, such as hand paths (docs/results.md). Motion-energy images (Bobick and Davis 2001) do
+    the same with thresholded pixel differences.
 
     Args:
         maps: (N, C', T, h, w), features of the frames or their pixels.
@@ -186,7 +186,7 @@ def _averages(size: int, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class StoredClips:
-    """Stored features of clips, from which their representations in all pools are computed.
+    """Stored clip features, from which the representations of all pools are computed.
 
     Attributes:
         frames: (..., T, C), features of the T frames of each clip, averaged over space.
@@ -209,7 +209,7 @@ class StoredClips:
     def pooled(self, frame_pool: str) -> Tensor:
         """Compute the representations (..., C') of the clips, where C' is :func:`pooled_channels`.
 
-        A frame with exactly the features of the frame before it counts as its repetition, see
+        A frame with exactly the features of the frame before it counts as a repeat, see
         :func:`pool_frames`.
         """
         pooled_channels(frame_pool, 1)  # refuses an unknown pool
@@ -279,7 +279,7 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
 
 
 def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
-    """Compute features of a view from which its representations in all pools follow.
+    """Compute features of a view from which the representations of all pools follow.
 
     Args:
         backbone: Image network with the option ``frame_pool``.
@@ -291,5 +291,5 @@ def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
 
 
 def features_of_frame(backbone: Any) -> int:
-    """Return the size of the features that a network pools, which belong to a single frame."""
+    """Return the size of a network's features of a single frame, before pooling."""
     return frame_channels(getattr(backbone, "frame_pool", "mean"), backbone.out_channels)

@@ -1,4 +1,4 @@
-"""Encoders of transformers as backbones: V-JEPA 2, VideoMAE, DINOv3, CLIP, SigLIP and others."""
+"""Encoders from transformers as backbones: V-JEPA 2, VideoMAE, DINOv3, CLIP, SigLIP and others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
 #: Permitted values. Other values are names of kernels that transformers fetches from the hub and
 #: imports.
 _IMPLEMENTATIONS = ("eager", "sdpa")
-#: Classes of transformers that a file may choose for a part of the network, by ``model_type``.
+#: transformers classes that a file may choose for a part of the network, by ``model_type``.
 _CHOSEN = {"modernbert": "ModernBertConfig"}
 #: Largest whole number in an untrusted config, since transformers makes lists of such lengths.
 _LARGEST_NUMBER = 2**20
@@ -43,14 +43,14 @@ _LONGEST_LIST = 1000
 
 
 class PoolingClassifier(NamedTuple):
-    """A classifier of a family whose layers pool the tokens in their own way."""
+    """A family's classifier, whose layers pool the tokens in their own way."""
 
     model: str  # name of the class in transformers
     pool: str
 
 
 class VisionPart(NamedTuple):
-    """The vision part of a family whose models also have texts."""
+    """The vision part of a family whose models also embed texts."""
 
     model: str  # name of the class in transformers
     path: str  # path of the network inside a model of this class
@@ -67,7 +67,7 @@ class Refusal(NamedTuple):
 class Family:
     """Common properties of the models with one ``model_type``.
 
-    A path names a module or an entry of the config, and its parts are separated by dots.
+    Paths to modules and config entries are separated by dots.
     """
 
     model: str  # name of the class in transformers
@@ -95,11 +95,11 @@ class Family:
     stride: int | None = None  # set for a convolutional network, which has no patches
     size: str | None = "image_size"
     fixed_frames: bool = False  # learned positions belong to a number of frames, too
-    in_patches: bool = False  # NaFlex: takes patches of frames of any aspect
+    in_patches: bool = False  # NaFlex: accepts patches of frames with any aspect ratio
     # How its blocks compute some of the tokens: its encoder gets only these "tokens", or each block
     # also gets their "positions".
     drops: str = ""
-    # Used if the processor's config names no rate. None spreads frames over the whole video.
+    # Used if the processor's config states no rate. None spreads frames over the whole video.
     frames_per_second: float | None = 1.0
     source: str = "an image: frames a second apart"  # source of this rate
     # Properties of the processor's class that its file does not change: whether it normalises,
@@ -241,7 +241,7 @@ FAMILIES: dict[str, Family] = {
         ),
         part="video_config",
         projected="text_config.hidden_size",
-        patch="vision_config.architecture",  # one token a frame
+        patch="vision_config.architecture",  # one token per frame
         size="vision_config.architecture",
         frames_per_second=None,
         source="frames spread over the whole video (transformers, video_processing_pe_video.py)",
@@ -321,7 +321,7 @@ def family_of(model_type: Any) -> Family:
 
 
 def architecture_of(config: Any) -> dict[str, Any]:
-    """Return a ``PreTrainedConfig`` as plain data, which differs from the defaults of its class."""
+    """Return the non-default entries of a ``PreTrainedConfig`` as plain data."""
     return {"model_type": config.model_type, **_checked(config.to_diff_dict(), type(config), "")}
 
 
@@ -355,7 +355,7 @@ def config_of(architecture: dict[str, Any]) -> Any:
 def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
     """Return the entries of untrusted plain data that shape the network, see :func:`config_of`.
 
-    ``path`` is the path of ``stored`` in the whole config, which messages name.
+    ``path`` is the path of ``stored`` in the whole config, for messages.
     """
     of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
     own = {field.name for field in fields(kind)} - of_every_model
@@ -448,10 +448,10 @@ def _register_tables(network: nn.Module) -> None:
 
 @MODELS.register_module()
 class HFEncoder(FreezableBackbone):
-    """A vision encoder of transformers, which accepts the clips that it was trained with.
+    """A vision encoder from transformers, which accepts clips like those in its training.
 
-    An encoder of images (DINO, CLIP, SigLIP) encodes every frame of a clip, and the representation
-    is the mean over the frames. The features (N, C, T', H', W') depend on ``pool``. Their mean over
+    An image encoder (DINO, CLIP, SigLIP) encodes every frame of a clip, and the representation is
+    the mean over the frames. The features (N, C, T', H', W') depend on ``pool``. Their mean over
     T', H', W' is the representation, so heads that average features work without changes:
 
     ========== ============================================ ==========================
@@ -553,7 +553,7 @@ class HFEncoder(FreezableBackbone):
         return without_state, (type(self), self.family.needs_timm), self.__dict__
 
     def init_weights(self) -> None:
-        """Load the weights that ``init_cfg`` names, or keep those that transformers has drawn."""
+        """Load the weights in ``init_cfg``, or keep the random weights from transformers."""
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
@@ -607,11 +607,11 @@ class HFEncoder(FreezableBackbone):
         return pooled.transpose(1, 2)[..., None, None]
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        """Return the size of the frames that the encoder sees, see ``resize_to``."""
+        """Return the size of the encoder's input frames, see ``resize_to``."""
         side = self.resize_to or 0
         if not self.family.in_patches:
             return side, side
-        # transformers has this function in the processor that works without torchvision.
+        # In transformers, this function is part of the processor that works without torchvision.
         from transformers.models.siglip2.image_processing_pil_siglip2 import (
             get_image_size_for_max_num_patches,
         )

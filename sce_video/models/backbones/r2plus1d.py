@@ -84,7 +84,7 @@ class R2Plus1d(ResNetBase):
     Args:
         depth: 18, or 34 by the same rule with the usual block counts.
         base_channels: Channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as many. The
-            spatial convolution of the stem has 45/64 of it.
+            spatial convolution of the stem has 45/64 of them.
         zero_init_residual: Whether the last BN of every block starts at 0, so that blocks begin as
             the identity (arXiv 1706.02677, section 5.1). False as in torchvision.
 

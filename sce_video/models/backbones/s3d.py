@@ -15,7 +15,7 @@ from sce_video.utils.stored_arguments import Channels, Features, Switch
 
 @dataclass(frozen=True)
 class InceptionWidths:
-    """Channels of the four branches of an Inception block. ``mid`` ones are inside a branch."""
+    """Channels of the four branches of an Inception block. ``mid`` channels are inside a branch."""
 
     branch0: int
     branch1_mid: int
@@ -31,7 +31,7 @@ class InceptionWidths:
         return InceptionWidths(**scaled)
 
 
-# By stage, at base_channels 64 (torchvision/models/video/s3d.py, the widths of Inception v1).
+# Blocks by stage, at base_channels 64 (torchvision/models/video/s3d.py, widths of Inception v1).
 _BLOCKS = (
     (
         InceptionWidths(64, 96, 128, 16, 32, 32),

@@ -1,4 +1,4 @@
-"""Image networks of timm as backbones, applied to every frame of a clip."""
+"""Image networks from timm as backbones, applied to every frame of a clip."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sce_video.utils.stored_arguments import Stored, Variant, Words
 _NAME = re.compile(r"\w{1,80}")
 #: Arguments of timm's networks that may be words. Other words could name files or weights.
 _WORD_ARGUMENTS = ("act_layer", "global_pool", "norm_layer", "pos_embed")
-#: Parts of the names of arguments that ask for weights, files or another kind of network.
+#: Parts of argument names that request weights, files or another kind of network.
 _ASKS_FOR_MORE = ("cache", "checkpoint", "export", "features_only", "jit", "pretrained", "script")
 #: Largest number and longest list in arguments, because timm makes lists of such lengths.
 _LARGEST_NUMBER = 2**16
@@ -35,7 +35,7 @@ _LONGEST_LIST = 100
 
 
 def check_architecture(architecture: Any) -> str:
-    """Return the name of an architecture of the installed timm.
+    """Return the name of an architecture in the installed timm.
 
     Raises:
         MissingPackageError: If timm is not installed.
@@ -52,7 +52,7 @@ def check_architecture(architecture: Any) -> str:
 
 
 def check_model_args(model_args: Any) -> dict[str, Any]:
-    """Return untrusted arguments of an architecture of timm, which only change sizes and layers.
+    """Return untrusted arguments of a timm architecture, which change only sizes and layers.
 
     Args:
         model_args: Arguments by name, with numbers, switches, lists of these, and a few words.
@@ -79,7 +79,7 @@ def check_model_args(model_args: Any) -> dict[str, Any]:
 
 
 def build_network(architecture: str, model_args: dict[str, Any], num_classes: int = 0) -> Any:
-    """Build a network of timm with random weights.
+    """Build a timm network with random weights.
 
     Args:
         architecture: Name of the architecture.
@@ -103,14 +103,14 @@ def build_network(architecture: str, model_args: dict[str, Any], num_classes: in
 
 @MODELS.register_module()
 class TimmEncoder(FreezableBackbone):
-    """A network of timm without its classifier, applied to every frame of a clip.
+    """A timm network without its classifier, applied to every frame of a clip.
 
     The features of a frame equal the output of ``timm.create_model(architecture, num_classes=0)``,
     pooled by the network's own head. They are (N, C, T, 1, 1). A clip of T frames is computed as T
     images.
 
     Args:
-        architecture: Name of an architecture of the installed timm, such as "resnet50d".
+        architecture: Name of an architecture in the installed timm, such as "resnet50d".
         model_args: Arguments of the architecture that differ from its defaults, such as
             ``dict(img_size=384)``.
         frame_pool: How the features of the frames become a representation, see
@@ -170,7 +170,7 @@ class TimmEncoder(FreezableBackbone):
             raise ValueError(f"timm's {self.architecture} does not support with_cp") from error
 
     def init_weights(self) -> None:
-        """Load what ``init_cfg`` names; timm has drawn the weights otherwise."""
+        """Load the weights in ``init_cfg``, or keep timm's random weights."""
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
@@ -230,7 +230,7 @@ class TimmEncoder(FreezableBackbone):
 
 
 def _only_size(network: Any, model_args: dict[str, Any]) -> tuple[int, int] | None:
-    """Return height and width of the images of a network of one size; None for any other."""
+    """Return the image height and width of a fixed-size network; None for any other."""
     if not network.pretrained_cfg.get("fixed_input_size") or model_args.get("dynamic_img_size"):
         return None
     size = model_args.get("img_size") or network.pretrained_cfg["input_size"][1:]

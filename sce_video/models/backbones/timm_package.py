@@ -2,7 +2,7 @@
 
 timm 1.0.31 imports torchvision whenever it is imported: ``timm.layers`` takes the class
 ``FrozenBatchNorm2d`` from it, and ``timm.models`` takes constants from ``timm.data``, which also
-has transforms and datasets. No network of timm needs any of this. A CPU build of torch is often
+has transforms and datasets. No timm network needs any of this. A CPU build of torch is often
 installed without torchvision, and PyPI's build of torchvision, which is made for CUDA, cannot be
 imported next to it. Stand-ins therefore take the place of these modules while timm is imported, and
 only if torchvision cannot be imported. They are removed afterwards.
@@ -25,7 +25,7 @@ from torch import nn
 
 from sce_video.utils.errors import MissingPackageError
 
-#: Module of timm whose other modules need torchvision, and the file with its constants.
+#: timm module whose other modules need torchvision, and the file with its constants.
 _DATA = "timm.data"
 _CONSTANTS = "constants.py"
 
@@ -61,15 +61,15 @@ def timm() -> Any:
 
 
 def without_state(kind: type, needs_timm: bool = True) -> Any:
-    """Make an empty object of a class whose state may contain layers of timm.
+    """Make an empty object of a class whose state may contain timm layers.
 
     ``pickle`` imports the classes of these layers by itself when it restores the state, and it
-    restores the state after it has called this function. A process of workers therefore imports
-    timm as every other process does.
+    restores the state after it has called this function. A worker process therefore imports timm
+    like any other process.
 
     Args:
         kind: The class.
-        needs_timm: Whether the state of this object contains layers of timm.
+        needs_timm: Whether the state of this object contains timm layers.
 
     Raises:
         MissingPackageError: If timm is not installed.
@@ -115,7 +115,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _constants(file: Path) -> dict[str, Any]:
-    """Return the constants of a module of timm without importing its package."""
+    """Return the constants of a timm module without importing its package."""
     spec = spec_from_file_location("timm_constants", file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is not a module")

@@ -49,7 +49,7 @@ class TokenDropping:
 
     @contextmanager
     def step(self, seeds: Sequence[int]) -> Iterator[None]:
-        """Drop tokens of samples with these seeds inside the context. Outside, all tokens are kept.
+        """Drop tokens of the samples with these seeds inside the block, and keep all outside.
 
         The backbone receives the views of all samples one after the other, or several in one batch.
         """

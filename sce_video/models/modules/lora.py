@@ -113,7 +113,7 @@ def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
         Tensors by name, without adapters.
 
     Raises:
-        ValueError: If an adapter is incomplete, does not fit its layer, or is not ours.
+        ValueError: If an adapter is incomplete, does not fit its layer, or has another format.
     """
     merged = {name: value for name, value in weights.items() if not _is_adapter(name)}
     taken = held = 0  # bytes that are computed here, and bytes that different weights occupy

@@ -15,7 +15,7 @@ from torch import Tensor
 
 BACKENDS = ("auto", "torch", "torchvision")
 
-# Elements of the largest intermediate tensor: 64 MB in float32.
+# Maximum number of elements in the largest intermediate tensor: 64 MB in float32.
 CHUNK_ELEMENTS = 2**24
 
 

@@ -52,7 +52,7 @@ class BatchShuffle(StepGenerator):
     2020, section 3.3). The samples of all ranks are gathered, permuted depending on the optimiser
     step, encoded in ``splits`` groups on each rank, and put back in order. One group per rank
     corresponds to the shuffling between GPUs in facebookresearch/moco, ``moco/builder.py``. More
-    groups simulate more GPUs: W ranks with S groups each have the same groups as one process with W
+    groups simulate more GPUs: W ranks with S groups each form the same groups as one process with W
     S.
 
     Every rank holds the views of all ranks while they are encoded. With one group and ``sync_bn``,

@@ -119,7 +119,7 @@ def check_target_views(target_views: Sequence[int] | None, name: str = "target_v
 
 
 def default_target_views(views: Sequence[Tensor], symmetric: bool) -> tuple[int, ...]:
-    """Return the views that a target encodes if a recipe does not name them.
+    """Return the views that a target encodes if a recipe does not list them.
 
     If symmetric, these are the global views, which are as large as the first one. Local views of
     multi-crop are only queries. If not symmetric, it is the last view.
