@@ -131,7 +131,7 @@ class Alignment:
 
     Attributes:
         similarity: Mean correlation of the compared frames, -1 to 1.
-        offset: Seconds by which the copy begins after the other video.
+        offset: Seconds from the start of the other video to the start of the copy.
         part: Part of the other video's frame that the copy shows.
         changes: Agreement of what changes in both videos, at most 1; None if it was not computed.
     """

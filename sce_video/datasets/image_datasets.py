@@ -193,7 +193,7 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
     """Map STL10, images of 96 x 96, into memory: all processes share the system's file cache.
 
     Splits are ``unlabeled`` (100,000), ``train`` (5,000), ``test`` (8,000) and ``train+unlabeled``.
-    ValueError is raised if a file is missing, has a wrong size, or has other counts.
+    ValueError is raised if a file is missing, has a wrong size, or has unexpected counts.
     """
     folder = STL10.find(root, split)
     parts, labels, each = [], [], 3 * STL10_SIZE * STL10_SIZE

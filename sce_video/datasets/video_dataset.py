@@ -90,7 +90,7 @@ class SampleOrigin:
 
 _ON_ERROR = ("replace", "raise", "skip")
 _NUM_CHECKED = 20  # number of list entries whose files must exist when the dataset is built
-_GRACE = 1.0  # seconds after the deadline for decoders, which check it themselves, to raise
+_GRACE = 1.0  # seconds after the deadline, so that decoders, which check it themselves, raise first
 
 
 @DATASETS.register_module()
@@ -343,7 +343,7 @@ class VideoDataset(Dataset):
         self._bad_paths[path] = reason
 
     def leave_out(self, indices: Iterable[int]) -> None:
-        """Make empty samples of these videos, which are not read, in workers that start later."""
+        """Make workers that start later return empty samples for these videos."""
         self._left_out = frozenset(indices)
 
     def _sample(self, index: int, seed: int) -> PackedSample:

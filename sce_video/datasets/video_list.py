@@ -96,7 +96,7 @@ class VideoList:
         return os.fsdecode(self.blob[begin : int(self.ends[index])].tobytes())
 
     def select(self, indices: np.ndarray) -> VideoList:
-        """Return the entries at these indices, with the same names of labels."""
+        """Return the entries at these indices, with the same label names."""
         paths = [self.path(int(index)) for index in indices]
         return VideoList.from_paths(paths, self.labels[indices], self.classes)
 

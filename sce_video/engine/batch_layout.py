@@ -49,7 +49,7 @@ def layout_of(runner: Any) -> BatchLayout | None:
 def divide_global_batch(cfg: Any, processes: int) -> None:
     """Set each process's batch size from the config's ``global_batch``, if there is one.
 
-    The same config then trains the same steps on any number of processes.
+    The same config then runs the same steps on any number of processes.
 
     Raises:
         ValueError: If the global batch cannot be divided equally.

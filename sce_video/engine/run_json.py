@@ -91,7 +91,7 @@ class RunDescription:
         command: ``pretrain``, ``finetune`` or ``train``.
         request: User's request, by name of the argument.
         plan: Settings chosen for the run; None if it is trained from a config file.
-        config: Resolved config as JSON data. From the first start on, it is the config in use.
+        config: Resolved config as JSON data. After the first start, it is the config in use.
         environment: Versions of the code and the libraries that made the plan.
         state: One of :data:`STATES`. A killed training stays ``running``.
     """

@@ -98,7 +98,7 @@ def create_app(
         state: The index and its workers.
         token: Token of the link.
         port: Port of the server.
-        upload_limit: Bytes of a video that may be dropped on the page.
+        upload_limit: Maximum size, in bytes, of a video dropped onto the page.
         writable: Whether programs may write labels.
     """
 

@@ -109,7 +109,7 @@ def path_to_text(path: str) -> str:
 
 
 def _quoted(path: str) -> str:
-    """Return a path as a literal of SQL."""
+    """Return a path as an SQL literal."""
     return "'" + path_to_text(path).replace("'", "''") + "'"
 
 

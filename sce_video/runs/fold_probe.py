@@ -26,7 +26,7 @@ from sce_video.utils.command import Progress
 K = TypeVar("K", bound=Hashable)
 #: Maximum number of folds of :func:`make_folds`.
 _FOLDS = 5
-#: Minimum number of folds, even without time left: each one's decay follows from the other.
+#: Minimum number of folds, even if time has run out. The decay for each is chosen on the other.
 _LEAST_FOLDS = 2
 #: Number of random videos on which a fit is timed.
 _TIMED = 200

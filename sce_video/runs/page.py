@@ -49,7 +49,7 @@ from sce_video.utils.files import write_text
 from sce_video.utils.records import at
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
-#: Seconds after which embedding ends, with the videos embedded so far
+#: Time limit for embedding in seconds. The page shows the videos embedded by then
 _SECONDS = 120.0
 MAX_BYTES = 8_000_000
 #: Bytes for the images in each part. The next budget is tried if the page becomes too large.

@@ -67,7 +67,7 @@ class ResolvedRecipe:
     settings: tuple[ResolvedSetting, ...]
 
     def __str__(self) -> str:
-        sections: dict[str, list[tuple[str, str]]] = {"": []}  # first what belongs to no section
+        sections: dict[str, list[tuple[str, str]]] = {"": []}  # entries without one come first
         for setting in self.settings:
             line = f"{setting.key} = {_shown(setting.value)}"
             section, dot, _ = setting.key.partition(".")

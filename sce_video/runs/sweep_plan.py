@@ -295,7 +295,7 @@ class _Planner:
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
-        # Names count, too, because an option overrides what a checkpoint or a rule would set.
+        # Include option names, because an option overrides what a checkpoint or a rule would set.
         keys = sorted(option.partition("=")[0] for option in options)
         text = json.dumps(
             [cfg._cfg_dict.to_dict(), [keys, *others]],

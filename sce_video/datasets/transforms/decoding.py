@@ -243,7 +243,7 @@ class LoadImage:
         num_local_views: Number of local views L. :class:`RandomResizedCropClips` makes the last L
             views smaller: multi-crop (SwAV, arXiv 2006.09882).
         resize: Resizing method of later steps. ``pil`` is bilinear with antialiasing, within 1 of
-            255 of Pillow and torchvision. ``pil_bicubic`` is within 2. ``linear`` has no
+            255 of Pillow and torchvision. ``pil_bicubic`` is within 2 levels. ``linear`` has no
             antialiasing.
         reduced: Whether to decode a JPEG file at 1/2, 1/4 or 1/8 if all views then have enough
             pixels. This is faster for large images, but may shift a crop by half an output pixel.

@@ -280,7 +280,7 @@ def _type(node: Any) -> str:
 
 
 def _default(kind: str, argument: str) -> Any:
-    """Return the default of a class's argument that a config leaves out, as JSON data."""
+    """Return, as JSON data, the default of a class argument that a config omits."""
     from sce_video.engine.config.check import registered  # needs torch
 
     for part in registered(kind):

@@ -234,7 +234,7 @@ _FILES = (
 )
 #: Names of Pillow's interpolation numbers, which processors store
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
-#: The only supported factor on pixel values, which maps bytes to 0 to 1
+#: The only supported scale of pixel values, which maps bytes to [0, 1]
 _SCALE = 1 / 255
 #: Number of frames per clip if neither processor nor config states one
 _NUM_FRAMES = 16
@@ -269,7 +269,7 @@ class ProcessorSettings:
     clip_duration: float | None
 
     def with_clip(self, frames: int | None, fps: float | None) -> ProcessorSettings:
-        """Return a copy with another number or rate of frames, which must be positive."""
+        """Return a copy with a different frame count or frame rate. Both must be positive."""
         if frames is not None and frames < 1:
             raise ValueError(f"frames must be at least 1, got {frames}")
         if fps is not None and not 0 < fps < float("inf"):
