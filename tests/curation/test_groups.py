@@ -133,7 +133,7 @@ def test_decisions_on_the_page_are_respected_by_later_runs(copies, tmp_path, cap
         ("path,label\na,1\n", "the first line must be path,decision,other"),
         ("path,decision,other\na.mp4,delete,\n", "line 2: the decision is 'delete'"),
         ("path,decision,other\na.mp4,not a copy,\n", "line 2: the decision names no other video"),
-        ("path,decision,other\n,keep,\n", "line 2: a path, a decision"),
+        ("path,decision,other\n,keep,\n", "line 2: expected a path, a decision"),
     ],
 )
 def test_a_wrong_file_of_decisions_is_refused(copies, tmp_path, capsys, text, message):

@@ -58,7 +58,7 @@ def test_wrong_windows():
     with pytest.raises(ValueError, match="more than 1000000"):
         window_spans(1e6, Windows(0.1))
     assert Windows.from_dict(Windows(5, 2.5).to_dict()) == Windows(5, 2.5)
-    with pytest.raises(ValueError, match="windows are"):
+    with pytest.raises(ValueError, match="windows must contain"):
         Windows.from_dict({"seconds": 5})
 
 

@@ -173,7 +173,8 @@ def small(words: list[str]) -> list[str]:
         words[words.index("--out") + 1] = "NEW_RUN"
         words += ["--overwrite", *(CONTINUED if "--from" in words else TINY).split()]
     elif words[1] == "finetune":
-        words[words.index("--out") + 1] = "NEW_CLASSIFIER"
+        out = words.index("--out") + 1
+        words[out] = f"NEW_{words[out]}"
         words += CONTINUED.split()
     elif words[1] == "encoder":  # RUN is a link to what every page reads
         words[words.index("--out") + 1] = "NEW_ENCODER"

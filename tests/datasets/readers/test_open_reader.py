@@ -309,7 +309,7 @@ def test_a_reader_of_ones_own_is_opened_by_name(array_file):
         assert reader.size == (24, 32)
     assert reader.closed
     for use in (check_backend, lambda name: OpenVideo(backend=name)):
-        with pytest.raises(ValueError, match=r"'magic': choose av, .*arrays"):
+        with pytest.raises(ValueError, match=r"'magic'. Choose one of av, .*arrays"):
             use("magic")
 
 

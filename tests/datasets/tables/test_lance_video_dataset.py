@@ -98,7 +98,7 @@ def test_segments_of_rows_and_urls_equal_those_of_the_files(folder, table, bucke
         assert video_exists(f"{name}@0.1-0.4") and not video_exists(f"{name}2@0.1-0.4")
         with open_video(f"{name}@0-0.6@0.1-0.4") as reader:  # a segment of a segment
             np.testing.assert_array_equal(reader.read(every), frames)
-        with pytest.raises(VideoDecodeError, match="before it"):
+        with pytest.raises(VideoDecodeError, match="before the start"):
             open_video(f"{name}@100-101")
     for row, message in (
         ("none.mp4,0,1,a", "line 11: there is no video"),
@@ -238,7 +238,8 @@ def test_a_list_gives_order_and_labels(table, folder, tmp_path):
         assert_equal(rows[index], files[index])
     assert rows.describe(1).endswith(f"of {table}: 'a/0.mp4'")
     listed.write_text("a/0.mp4 0\na/9.mp4 0\n")
-    with pytest.raises(ValueError, match=r"1 of the 2 videos .* not in the table .*'a/9.mp4'"):
+    message = r"1 of the 2 listed videos .* not in the table .*'a/9.mp4'"
+    with pytest.raises(ValueError, match=message):
         LanceVideoDataset(table, str(listed), PIPELINE)
 
 
@@ -323,5 +324,5 @@ def test_rows_are_those_of_a_loop(content_of_a_table, with_classes):
     of_list = row_list.list_rows("t.lance", None, listed)
     assert of_list.rows.tolist() == [newest[path] for path in chosen]
     assert of_list.videos is listed
-    with pytest.raises(ValueError, match="2 of the 3 videos .* not in the table .* 'no'"):
+    with pytest.raises(ValueError, match="2 of the 3 listed videos .* not in the table .* 'no'"):
         row_list.list_rows("t.lance", None, VideoList.from_paths(["no", chosen[0], "q"], [0] * 3))

@@ -89,7 +89,7 @@ def test_checkpointing_is_refused_for_batch_norm():
 def test_a_network_of_one_size_refuses_others():
     encoder = TimmEncoder("test_vit")
     assert encoder.takes_one_size and encoder.refused(4, 160, 160) is None
-    with pytest.raises(ValueError, match="test_vit takes frames of 160x160 pixels.*got 96x96"):
+    with pytest.raises(ValueError, match="test_vit accepts frames of 160x160 pixels.*got 96x96"):
         encoder(torch.zeros(1, 3, 2, 96, 96))
     other = TimmEncoder("test_vit", model_args={"img_size": 96})
     assert other(torch.zeros(1, 3, 2, 96, 96)).shape == (1, 64, 2, 1, 1)
