@@ -374,7 +374,8 @@ _MAX_NUMBERS = {
     "window": 16,
     **dict.fromkeys(("kernel", "stride", "padding", "dilation", "pool", "patch", "tubelet"), 32),
 }
-_MAX_VALUES, _MAX_DEPTH = 2000, 20  # maximum number of values in a config, and of their nesting
+_MAX_VALUES = 2000  # maximum number of values in a config
+_MAX_DEPTH = 20  # maximum nesting of these values
 _MAX_MODULES = 3000
 #: Bytes of a network that need not be in the file, such as constant tables. A weight may be wider
 #: in the network than in the file (16 bits), and be used twice.

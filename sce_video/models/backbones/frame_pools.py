@@ -42,7 +42,8 @@ def pooled_channels(frame_pool: str, channels: int) -> int:
     Raises:
         ValueError: If there is no such pool.
     """
-    return sum(part_sizes(frame_pool, channels))
+    parts, more = _sizes(frame_pool)
+    return parts * channels + more
 
 
 def frame_channels(frame_pool: str, channels: int) -> int:
@@ -51,12 +52,12 @@ def frame_channels(frame_pool: str, channels: int) -> int:
     Raises:
         ValueError: If there is no such pool.
     """
-    constant = pooled_channels(frame_pool, 0)
-    return (channels - constant) // (pooled_channels(frame_pool, 1) - constant)
+    parts, more = _sizes(frame_pool)
+    return (channels - more) // parts
 
 
-def part_sizes(frame_pool: str, channels: int) -> list[int]:
-    """Return the sizes of the parts of a representation, in their order.
+def _sizes(frame_pool: str) -> tuple[int, int]:
+    """Return the number of parts as wide as a frame feature, and the number of other channels.
 
     Raises:
         ValueError: If there is no such pool.
@@ -68,8 +69,9 @@ def part_sizes(frame_pool: str, channels: int) -> list[int]:
             f"frame_pool must be one of {', '.join(FRAME_POOLS)}, got {frame_pool!r:.60}"
         )
     if frame_pool == "concat":
-        return [channels] * _PARTS_IN_ORDER
-    return [ENERGY_CELLS**3 if part == "energy" else channels for part in frame_pool.split("+")]
+        return _PARTS_IN_ORDER, 0
+    has_energy = "energy" in motion
+    return 1 + len(motion) - has_energy, ENERGY_CELLS**3 * has_energy
 
 
 def fold_frames(view: Tensor) -> Tensor:
