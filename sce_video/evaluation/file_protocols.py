@@ -97,7 +97,8 @@ def probe(options: ProbeOptions) -> ProbeResult:
     )
     if options.json is not None:
         results.write(options.json)
-    return ProbeResult(results.metrics, "\n".join([table, *texts]), tuple(pair.notes))
+    text = "\n".join([table, *results.drawn, *texts])
+    return ProbeResult(results.metrics, text, tuple(pair.notes))
 
 
 def _checked_apart(pair: FeaturePair) -> Rows:

@@ -40,7 +40,7 @@ from sce_video.evaluation.metrics.base import (
     telling,
 )
 from sce_video.evaluation.provenance import describe_dataset, describe_evaluation
-from sce_video.evaluation.results import compute_results
+from sce_video.evaluation.results import Results, compute_results
 from sce_video.evaluation.rows import (
     Grouping,
     Rows,
@@ -392,20 +392,22 @@ class MultiViewTestLoop(BaseLoop):
         if rows.num_views == 1:  # one-view metrics would equal the others
             rows = replace(rows, central=None)
         results = compute_results(self.metrics, rows, gallery, provenance)
-        metrics, provenance = results.metrics, results.protocol
-        baselines = self._baselines(metrics, rows, gallery)
+        baselines = self._baselines(results.metrics, rows, gallery)
         for name, found in baselines.items():
             results.details[name.replace(" ", "_")] = found
         if self.out is not None:
             results.write(join(self.runner.work_dir, self.out))
-        listed, texts = listed_metrics(self.metrics, metrics)
-        chance = baselines.get("chance", {})
-        self.shown = telling(metrics, provenance, chance)
-        table = format_metrics(listed, provenance, results.intervals, baselines)
-        if MAJORITY in chance:
-            table += f"\n  always the most frequent class: {100 * chance[MAJORITY]:.2f} %"
-        self.runner.logger.info("\n" + "\n".join([table, *texts]))
-        return metrics
+        self.shown = telling(results.metrics, results.protocol, baselines.get("chance"))
+        self.runner.logger.info("\n" + self._text(results, baselines))
+        return results.metrics
+
+    def _text(self, results: Results, baselines: dict[str, dict[str, float]]) -> str:
+        """Return the results for the log."""
+        listed, texts = listed_metrics(self.metrics, results.metrics)
+        lines = [format_metrics(listed, results.protocol, results.intervals, baselines)]
+        if (most := baselines.get("chance", {}).get(MAJORITY)) is not None:
+            lines.append(f"  always the most frequent class: {100 * most:.2f} %")
+        return "\n".join([*lines, *results.drawn, *texts])
 
     def _baselines(
         self, metrics: dict[str, float], rows: Rows, gallery: Rows | None

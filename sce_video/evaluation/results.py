@@ -29,7 +29,7 @@ class Results:
         metrics: Values by name.
         protocol: Everything on which the metrics depend.
         failures: Path and reason of every sample that could not be read.
-        intervals: 95 % intervals by metric; None if there is only one video.
+        intervals: 95 % intervals by metric; None if there is only one video or group to draw.
         details: Additional entries in the file, by name.
         outcomes: Contributions of the samples, which are written to a separate file.
     """
@@ -41,15 +41,21 @@ class Results:
     details: dict[str, Any] = field(default_factory=dict)
     outcomes: Outcomes | None = None
 
+    @property
+    def drawn(self) -> list[str]:
+        """Line for the log about the units that the intervals draw; none without outcomes."""
+        return [f"  95 % intervals over {self.outcomes.drawn}"] if self.outcomes else []
+
     def write(self, path: str | Path) -> None:
         """Write the file, and ``*_outcomes.npz`` next to it if there are outcomes.
 
         Raises:
             WriteError: If a file cannot be written.
         """
+        intervals: dict[str, Any] = {"intervals": self.intervals} if self.intervals else {}
         if self.outcomes is not None:
             save_outcomes(outcomes_path(path), self.outcomes)
-        intervals = {"intervals": self.intervals} if self.intervals else {}
+            intervals["intervals_over"] = self.outcomes.drawn
         failures = [list(pair) for pair in self.failures]
         shown = {"protocol": self.protocol, "failures": failures}
         write_json(path, {"metrics": self.metrics, **intervals, **self.details, **shown})

@@ -50,8 +50,8 @@ class Rows:
         source: File from which the rows were read, for messages; empty if computed.
         central: Values of the central view only, in the shape of ``values``; None if not kept.
         counts: (N,) int64 number of rows in ``values`` per sample; None if each has one.
-        groups: (N,) int64. Samples in one group are not compared with each other; None for no
-            groups.
+        groups: (N,) int64. Samples in one group are not compared with each other, and confidence
+            intervals draw whole groups. None for no groups.
         folds: (N,) int64. Samples in one fold, which has whole groups, are tested together; None
             if each group is a fold.
         columns: Other data of the samples from the dataset: name to N entries.
@@ -117,6 +117,11 @@ class Rows:
     def tested_together(self) -> Tensor | None:
         """Folds, or groups if each group is a fold; None if there are neither."""
         return self.groups if self.folds is None else self.folds
+
+    @property
+    def kept_together(self) -> Tensor | None:
+        """Groups, or folds if only they are known; a validation split contains whole ones."""
+        return self.folds if self.groups is None else self.groups
 
     @property
     def num_classes(self) -> int:

@@ -128,7 +128,8 @@ def _beside_probe(folder: str) -> str:
     if not common:
         return ""
     gains = np.array([[columns[0][path] - columns[1][path]] for path in common])
-    ends = bootstrap_intervals(gains)
+    units = dict(zip(found[0].paths, found[0].units.tolist(), strict=True))
+    ends = bootstrap_intervals(gains, np.array([units[path] for path in common]))
     if ends is None:
         return ""
     low, high = (100 * ends[0]).tolist()

@@ -66,10 +66,10 @@ class Difference:
     first: str  # name of a run, or of a group of runs that differ only in their seed
     second: str
     change: float  # mean of the second minus mean of the first, as a fraction
-    interval: tuple[float, float] | None  # 95 % interval of the change; None for one video
+    interval: tuple[float, float] | None  # 95 % interval of the change; None for one unit
     p_value: float  # uncorrected p-value
     adjusted: float  # p-value after Holm's correction over the pairs of this metric
-    videos: int  # number of videos in the test
+    drawn: str  # units of the test: 928 videos, or 371 groups
     runs: tuple[int, int] = (1, 1)  # numbers of runs in the first and the second
 
     @property
@@ -122,8 +122,8 @@ class Chance:
         """Return lines for the terminal."""
         means = [f"{m.group}, {m.metric} of {m.file}: {m.text}" for m in self.seeds]
         tests = [
-            f"{d.metric} of {d.file}, {d.first} to {d.second}: {d.points} points, p {d.p_text}: "
-            f"{d.verdict}"
+            f"{d.metric} of {d.file}, {d.first} to {d.second}: {d.points} points, p {d.p_text} "
+            f"({d.drawn}): {d.verdict}"
             for d in self.differences
         ]
         return [*means, *tests, *self.scope, *self.notes]
@@ -239,10 +239,12 @@ def _outcomes(
         order = np.lexsort((found.labels, np.array(found.paths)))
         paths = [found.paths[i] for i in order]
         labels, values = found.labels[order], found.values[order]
-        parts.append(replace(found, paths=paths, labels=labels, values=values))
+        groups = None if found.groups is None else found.groups[order]
+        parts.append(replace(found, paths=paths, labels=labels, values=values, groups=groups))
     try:
         for part in parts[1:]:
             check_same_videos(parts[0], part)
+        _with_units(parts)
     except ValueError as error:
         notes.append(f"The seeds {group} are not compared as one: {error}.")
         return None
@@ -265,14 +267,30 @@ def check_same_videos(first: Outcomes, second: Outcomes) -> None:
     )
 
 
+def _with_units(parts: Sequence[Outcomes]) -> Outcomes:
+    """Return the sorted outcomes of the same samples whose units a test draws.
+
+    These have groups if any of them have. ValueError is raised if they have different groups.
+    """
+    grouped = [part for part in parts if part.groups is not None]
+    for other in grouped[1:]:
+        pairs = {*zip(grouped[0].units.tolist(), other.units.tolist(), strict=True)}
+        if not len(pairs) == len(np.unique(grouped[0].units)) == len(np.unique(other.units)):
+            raise ValueError(
+                f"a paired test needs the same groups, but there are {grouped[0].drawn} and other "
+                f"{other.drawn}; evaluate both with one --group-pattern or --group-column"
+            )
+    return (grouped or parts)[0]
+
+
 def _tests(
     file: str, names: tuple[str, str], pair: tuple[list[Outcomes], list[Outcomes]]
 ) -> list[Difference]:
     """Test each metric that all runs have, without correction for the number of pairs."""
     first, runs = pair[0][0], (len(pair[0]), len(pair[1]))
     check_same_videos(first, pair[1][0])
-    # Clips of a video are not independent, so videos are the units of the test.
-    units = np.unique(first.paths, return_inverse=True)[1]
+    drawn = _with_units([*pair[0], *pair[1]])
+    units = drawn.units
     interval: tuple[float, float] | None
     found = []
     for column, metric in enumerate(first.names):
@@ -293,7 +311,7 @@ def _tests(
             interval = None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
         change = float(parts.sum())
         found.append(
-            Difference(file, metric, *names, change, interval, p_value, p_value, len(parts), runs)
+            Difference(file, metric, *names, change, interval, p_value, p_value, drawn.drawn, runs)
         )
     return found
 

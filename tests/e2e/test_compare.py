@@ -55,7 +55,8 @@ def test_evaluated_twice_and_compared(runs, tmp_path, monkeypatch, capsys):
     assert values[0].mean() == pytest.approx(metrics[0]["knn_top1"])
     change = 100 * (metrics[1]["knn_top1"] - metrics[0]["knn_top1"])
     assert f"knn_top1 of results.json, a to b: {change:+.2f} [" in shown
-    p_value = paired_p_value(paired_differences(*values, range(12), None))
-    assert f"points, p {p_value:.3f}" in shown and "within chance" in shown
+    assert (first.groups == second.groups).all() and first.drawn == "10 groups"
+    p_value = paired_p_value(paired_differences(*values, first.groups, None))
+    assert f"points, p {p_value:.3f} (10 groups)" in shown and "within chance" in shown
     assert "Paired tests over the same videos" in page.read_text()
     assert "model.tau" in page.read_text()

@@ -205,6 +205,19 @@ def test_few_shot_draws_within_each_gallery_and_reports_its_intervals():
         assert entry["interval"][0] <= float(values.mean()) <= entry["interval"][1]
 
 
+def test_a_probe_chooses_its_decay_on_whole_folds_if_only_they_are_known():
+    torch.manual_seed(3)
+    labels, folds = torch.arange(48) % 3, torch.arange(48) // 12
+    # Features of each class within a fold help only a split that does not keep folds together.
+    within = 3 * torch.eye(12)[3 * folds + labels]
+    values = torch.cat([torch.eye(3)[labels] + torch.randn(48, 3), within], dim=1)
+    rows = Rows(values, labels, torch.arange(48), [f"{i}.mp4" for i in range(48)])
+    probe = LinearProbe(l2_grid=(1e-6, 1e-3, 1.0))
+    grouped = probe.compute(dataclasses.replace(rows, groups=folds))
+    assert probe.compute(dataclasses.replace(rows, folds=folds)) == grouped
+    assert probe.compute(dataclasses.replace(rows, folds=folds, groups=torch.arange(48))) != grouped
+
+
 LABELS = torch.tensor([0] * 12 + [1] * 6 + [2] * 3)
 
 

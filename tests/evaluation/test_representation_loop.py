@@ -115,7 +115,7 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["fold", "group", "group,fold"])
-def test_groups_and_folds_of_a_file_equal_a_loop(tmp_path, column):
+def test_groups_and_folds_of_a_file_equal_a_loop(tmp_path, column, monkeypatch):
     """Folds are used exactly as they are; sample 4 is unreadable, the others keep their cells."""
     count, broken = 18, 4
     folds = [str((i // 3) % 3) for i in range(count)]
@@ -131,6 +131,8 @@ def test_groups_and_folds_of_a_file_equal_a_loop(tmp_path, column):
         group_pattern={"file": str(tmp_path / "g.csv")},
         dump="f.npz",
     )
+    logged = []
+    monkeypatch.setattr(run.logger, "info", logged.append)
     metrics = run.test()
     features, protocol = load_features(tmp_path / "f.npz")
     apart = np.array(groups if column == "group" else folds)[features.indices.numpy()]
@@ -142,8 +144,12 @@ def test_groups_and_folds_of_a_file_equal_a_loop(tmp_path, column):
         hits.append(labels[others[np.argmax(x[others] @ x[i])]] == labels[i])
     assert len(x) == count - 1 and metrics["knn_top1"] == pytest.approx(np.mean(hits))
     assert protocol["group_pattern"].startswith("columns of the list, sha256 ")
-    written = json.loads((tmp_path / "results.json").read_text())["protocol"]
-    assert ("given" in written["left_out"]) == ("fold" in column)
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert ("given" in written["protocol"]["left_out"]) == ("fold" in column)
+    # Folds alone are too few to draw, and do not say which videos belong together.
+    drawn = "5 groups" if "group" in column else "17 videos"
+    assert written["intervals_over"] == drawn
+    assert f"\n  95 % intervals over {drawn}" in "".join(logged)
 
 
 def test_a_file_of_groups_of_other_samples_is_refused(tmp_path):

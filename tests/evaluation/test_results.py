@@ -1,7 +1,10 @@
 """The file of results: its entries, and the outcomes next to it."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
+import pytest
 import torch
 from mmengine.evaluator import BaseMetric
 
@@ -59,11 +62,41 @@ def test_what_metrics_find_is_one_object_and_one_file(tmp_path):
     file = tmp_path / "results.json"
     found.write(file)
     content = json.loads(file.read_text())
-    assert list(content) == ["metrics", "intervals", "confusion", "protocol", "failures"]
+    names = ["metrics", "intervals", "intervals_over", "confusion", "protocol", "failures"]
+    assert list(content) == names and content["intervals_over"] == "4 videos"
     assert content["metrics"] == found.metrics and content["confusion"] == [[1, 0], [0, 2]]
     assert content["failures"] == [["bad.mp4", "cannot be opened"], ["other.mp4", "is empty"]]
     outcomes = load_outcomes(outcomes_path(file))
     assert outcomes.values[:, 0].tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_intervals_draw_whole_groups(tmp_path):
+    """All videos of a group have the same outcome, so few groups say less than many videos."""
+    random = np.random.default_rng(3)
+    groups = np.repeat([7, 2, 5, 9, 0, 4, 3, 8, 11, 6], [3, 9, 4, 6, 5, 8, 2, 7, 6, 10])
+    shuffled = random.permutation(len(groups))
+    groups = groups[shuffled]
+    rows = replace(rows_of((groups % 2).tolist()), groups=torch.from_numpy(groups))
+    found = compute_results([Hits()], rows, None, {})
+    names, means = np.unique(groups), []
+    draws = np.random.default_rng(0).integers(len(names), size=(2000, len(names)))
+    for draw in draws:
+        outcomes = [value % 2 for unit in draw for value in groups[groups == names[unit]]]
+        means.append(sum(outcomes) / len(outcomes))
+    assert found.intervals["hits"] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist())
+    file = tmp_path / "results.json"
+    found.write(file)
+    assert json.loads(file.read_text())["intervals_over"] == "10 groups"
+    assert found.drawn == ["  95 % intervals over 10 groups"]
+    stored = load_outcomes(outcomes_path(file))
+    assert stored.groups.tolist() == groups.tolist() and stored.drawn == "10 groups"
+    assert stored.intervals()["hits"] == found.intervals["hits"]
+    low, high = compute_results([Hits()], replace(rows, groups=None), None, {}).intervals["hits"]
+    assert 2 * (high - low) < np.ptp(found.intervals["hits"])
+    one = compute_results(
+        [Hits()], replace(rows, groups=torch.zeros(len(groups), dtype=torch.int64)), None, {}
+    )
+    assert one.intervals["hits"] is None and one.drawn == ["  95 % intervals over 1 group"]
 
 
 def test_results_without_outcomes_are_one_file(tmp_path):

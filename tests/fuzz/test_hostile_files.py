@@ -225,7 +225,8 @@ def read_outcomes(path: Path) -> None:
 
 def outcomes() -> Outcomes:
     paths, values = ["a.mp4", "ü.mp4", "a.mp4"], np.eye(3, 2, dtype=np.float32)
-    return Outcomes(paths, np.arange(3), ["top1", "mean"], values, np.array([False, True]))
+    by_class, groups = np.array([False, True]), np.array([4, 4, 0])
+    return Outcomes(paths, np.arange(3), ["top1", "mean"], values, by_class, groups)
 
 
 def array_targets(folder: Path) -> list[Target]:
@@ -243,7 +244,7 @@ def array_targets(folder: Path) -> list[Target]:
     for archive, read, names in (
         (features, read_features, ("features", "labels", "paths", "protocol")),
         (scores, read_scores, ("scores", "paths")),
-        (kept, read_outcomes, ("outcomes", "paths", "names", "by_class")),
+        (kept, read_outcomes, ("outcomes", "paths", "names", "by_class", "groups")),
     ):
         for name in (f"{name}.npy" for name in names):
             sample, write = members(archive)[name], repack(archive, name)

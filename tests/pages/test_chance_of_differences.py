@@ -13,7 +13,7 @@ from sce_video.pages.run_record import RunRecord, RunResult
 VIDEOS = 60
 
 
-def run_of(folder, name, hits, tau=0.1, seed=0, first=0, kept=True):
+def run_of(folder, name, hits, tau=0.1, seed=0, first=0, kept=True, groups=None):
     """A run with the outcomes of single videos, in an order of its own."""
     path = folder / name
     path.mkdir()
@@ -25,6 +25,7 @@ def run_of(folder, name, hits, tau=0.1, seed=0, first=0, kept=True):
             names=["knn_top1"],
             values=np.asarray(hits, dtype=np.float32)[order, None],
             by_class=np.array([False]),
+            groups=None if groups is None else np.asarray(groups)[order],
         )
         save_outcomes(outcomes_path(path / "results.json"), outcomes)
     return RunRecord(
@@ -53,7 +54,8 @@ def test_single_runs_are_tested_on_the_same_videos(tmp_path):
         plain.append(binomtest(lost, lost + won).pvalue)
         assert one.p_value == pytest.approx(plain[-1])
         assert one.change == pytest.approx(hits[j].mean() - hits[i].mean())
-        assert one.interval[0] < one.change < one.interval[1] and one.videos == VIDEOS
+        assert one.interval[0] < one.change < one.interval[1]
+        assert one.drawn == f"{VIDEOS} videos"
     ends = [one.verdict for one in chance.differences]
     assert ends == ["within chance", "run2 is better", "run2 is better"]
     assert chance.differences[0].adjusted == pytest.approx(max(plain))  # the largest of three
@@ -85,6 +87,31 @@ def test_runs_of_other_seeds_are_one_group(tmp_path):
     # the same seed twice is no second seed
     again = [run_of(tmp_path, name, hits_of(0, 0.5)) for name in ("c", "d")]
     assert [len(group) for group in seed_groups(again).values()] == [1, 1]
+
+
+def test_whole_groups_are_drawn_if_a_run_has_them(tmp_path):
+    groups = np.arange(VIDEOS) // 6
+    hits = [hits_of(0, 0.4), np.repeat(hits_of(1, 0.7)[:10], 6)]
+    plain = [run_of(tmp_path, f"p{i}", h, tau=i) for i, h in enumerate(hits)]
+    (alone,) = chance_of_differences(plain).differences
+    grouped = run_of(tmp_path, "grouped", hits[1], tau=2, groups=groups)
+    (one,) = chance_of_differences([plain[0], grouped]).differences
+    change = hits[1].astype(float) - hits[0]
+    draws = np.random.default_rng(0).integers(10, size=(2000, 10))
+    means = [np.concatenate([change[groups == unit] for unit in draw]).mean() for draw in draws]
+    assert one.interval == pytest.approx(np.quantile(means, [0.025, 0.975]))
+    assert one.change == pytest.approx(alone.change) and one.drawn == "10 groups"
+    assert np.ptp(one.interval) > 1.3 * np.ptp(alone.interval) and one.p_value > alone.p_value
+    # The numbers of the groups may differ, but not their members.
+    renamed = run_of(tmp_path, "renamed", hits[0], tau=3, groups=50 - groups)
+    assert chance_of_differences([renamed, grouped]).differences[0].drawn == "10 groups"
+    other = run_of(tmp_path, "other", hits[0], tau=4, groups=np.arange(VIDEOS) % 10)
+    found = chance_of_differences([other, grouped])
+    assert not found.differences and "needs the same groups" in "".join(found.notes)
+    seeds = [run_of(tmp_path, f"s{i}", hits[0], seed=i, groups=groups) for i in range(2)]
+    (test,) = chance_of_differences([*seeds, grouped]).differences
+    assert test.drawn == "10 groups" and test.runs == (2, 1)
+    assert "(10 groups)" in chance_of_differences([*seeds, grouped]).lines()[1]
 
 
 def test_what_cannot_be_tested_is_said(tmp_path):

@@ -23,13 +23,13 @@ class Folds:
 
     Attributes:
         numbers: (N,) int64 fold of each sample. The samples of a fold are tested together.
-        groups: (N,) int64. A group is never split over two folds or over a validation split.
+        groups: (N,) int64. A group is never split over two folds. None if only folds are known.
         text: Description of the samples that are left out together.
         rule: Description of how the folds were made; empty if each group is a fold.
     """
 
     numbers: Tensor
-    groups: Tensor
+    groups: Tensor | None
     text: str
     rule: str = ""
 
@@ -73,7 +73,7 @@ def divide(
         if count < 2:
             raise ValueError("the given folds are all the same. Give two folds or more.")
         text = f"one of {count} given folds"
-        return Folds(given, given if groups is None else groups, text, "given")
+        return Folds(given, groups, text, "given")
     if groups is None:
         raise ValueError("folds are made of groups. Give groups, or the folds themselves.")
     count = len(groups.unique())

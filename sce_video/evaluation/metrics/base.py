@@ -168,10 +168,11 @@ def compute_metrics(
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Outcomes (N, M) float32 of N samples for M metrics. Equal paths belong to one video.
+    """Outcomes (N, M) float32 of N samples for M metrics, with the names in results.json.
 
     A metric is the mean of its column over the samples or, if ``by_class`` (M,) bool is True, the
-    mean of the class means. Its name is the name in results.json.
+    mean of the class means. Samples with equal paths belong to one video, and samples with equal
+    ``groups`` (N,) int64 to one group, such as a person. None means that there are no groups.
     """
 
     paths: list[str]
@@ -179,6 +180,21 @@ class Outcomes:
     names: list[str]
     values: np.ndarray
     by_class: np.ndarray
+    groups: np.ndarray | None = None
+
+    @property
+    def units(self) -> np.ndarray:
+        """Number (N,) of each sample's group, or of its video if there are no groups.
+
+        Intervals and tests draw whole units, because samples of one unit are not independent.
+        """
+        return np.unique(self.paths if self.groups is None else self.groups, return_inverse=True)[1]
+
+    @property
+    def drawn(self) -> str:
+        """Number and kind of the units: ``371 groups``."""
+        count, kind = int(self.units.max()) + 1, "video" if self.groups is None else "group"
+        return f"{count} {kind}{'s' * (count != 1)}"
 
     def means(self) -> dict[str, float]:
         """Compute the metrics themselves, by name."""
@@ -189,15 +205,13 @@ class Outcomes:
         return dict(zip(self.names, numbers.tolist(), strict=True))
 
     def intervals(self) -> dict[str, list[float] | None]:
-        """Compute 95 % intervals by metric (``bootstrap_intervals``); None with only one video."""
-        # Clips of a video are not independent, so whole videos are resampled.
-        units = np.unique(self.paths, return_inverse=True)[1]
+        """Compute 95 % intervals by metric (``bootstrap_intervals``); None with only one unit."""
         found: dict[str, list[float] | None] = dict.fromkeys(self.names)
         for classes in (None, self.labels):
             columns = np.nonzero(self.by_class == (classes is not None))[0]
             if not len(columns):
                 continue
-            ends = bootstrap_intervals(self.values[:, columns], units, classes)
+            ends = bootstrap_intervals(self.values[:, columns], self.units, classes)
             if ends is not None:
                 found |= zip([self.names[i] for i in columns], ends.tolist(), strict=True)
         return found
@@ -218,7 +232,8 @@ def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
     means = {name for metric in kept for name in metric.class_means}
     table = np.stack([v.cpu().numpy().astype(np.float32) for v in columns.values()], axis=1)
     by_class = np.array([name in means for name in columns])
-    return Outcomes(rows.paths, rows.labels.numpy(), list(columns), table, by_class)
+    groups = None if rows.groups is None else rows.groups.numpy()
+    return Outcomes(rows.paths, rows.labels.numpy(), list(columns), table, by_class, groups)
 
 
 def outcomes_path(results: str | Path) -> str:
@@ -227,7 +242,10 @@ def outcomes_path(results: str | Path) -> str:
 
 
 def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
-    """Write ``paths, labels, names, outcomes, by_class`` to an .npz file, atomically."""
+    """Write ``paths, labels, names, outcomes, by_class`` to an .npz file, atomically.
+
+    ``groups`` are written as well if there are any.
+    """
     arrays = {
         "paths": np.array(outcomes.paths),
         "labels": outcomes.labels,
@@ -235,6 +253,8 @@ def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
         "outcomes": outcomes.values,
         "by_class": outcomes.by_class.astype(np.int64),
     }
+    if outcomes.groups is not None:
+        arrays["groups"] = outcomes.groups
     write_npz(path, arrays, {"kind": "outcomes"})
 
 
@@ -252,6 +272,7 @@ def load_outcomes(path: str | Path) -> Outcomes:
         names=as_strings(path, arrays["names"], "names", metrics),
         values=values,
         by_class=as_integers(path, arrays["by_class"], "by_class", metrics) > 0,
+        groups=as_integers(path, arrays["groups"], "groups", count) if "groups" in arrays else None,
     )
 
 
@@ -460,7 +481,7 @@ def _interval(name: str, intervals: Intervals | None) -> str:
         return ""
     ends = intervals[name]
     if ends is None:
-        return "  [no interval: one video]"
+        return "  [no interval]"
     return f"  [{100 * ends[0]:.2f}, {100 * ends[1]:.2f}]"
 
 

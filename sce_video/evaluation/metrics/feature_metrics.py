@@ -196,7 +196,7 @@ class LinearProbe(RowMetric):
         with fit_progress("linear probe:", num_fits(self.l2_grid), rows, gallery) as on_fit:
 
             def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-                options = {**self.settings(), "groups": training.groups, "on_fit": on_fit}
+                options = {**self.settings(), "groups": training.kept_together, "on_fit": on_fit}
                 options["device"] = self.device
                 probe = fit_linear_probe(training.values, training.labels, **options)
                 return probe.scores(queries.values, num_classes)

@@ -301,7 +301,7 @@ class SenseOfTime(RowMetric):
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
                 fitted: dict[int, FittedProbe] = {}  # by id of y, so that each is fitted once
-                options: dict[str, Any] = {"groups": training.groups, "on_fit": on_fit}
+                options: dict[str, Any] = {"groups": training.kept_together, "on_fit": on_fit}
                 options["device"] = self.device
                 scores = []
                 for x, y in self._combinations(queries, training):
