@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sce_video.datasets.pipeline import PackedSample
 from sce_video.datasets.video_dataset import mix_seed
 from sce_video.evaluation.rows import Rows
-from sce_video.inference.multi_view import BatchRows, RowFunction
+from sce_video.inference.multi_view import Batch, BatchRows, RowFunction
 
 #: Possible alterations of a clip. "still" repeats its middle frame.
 ALTERATIONS = ("shuffled", "reversed", "still")
@@ -31,9 +32,9 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
     """Return the order of frames, (T,) int64 indices, in which an altered clip shows them.
 
     The order of a shuffled clip is drawn uniformly from all orders except the original. It depends
-    only on the arguments, which include the sample's seed and the clip's number, and so not on the
-    batch, rank or number of workers. ValueError is raised if the clip has one frame or the
-    alteration is unknown.
+    only on the arguments, which include the sample's seed and the clip's number, so it is the same
+    in any batch, on any rank and with any number of workers. ValueError is raised if the clip has
+    one frame or the alteration is unknown.
     """
     check_alterations((alteration,))
     if num_frames < 2:
@@ -55,7 +56,7 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
     return order
 
 
-def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
+def alter_batch(batch: Batch, alteration: str) -> Batch:
     """Return a batch of :func:`sce_video.collate_views` with the frames of its clips reordered.
 
     For samples with ``videos``, only the positions of the frames change, and no frame is copied.
@@ -67,7 +68,7 @@ def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
         return frames[torch.from_numpy(frame_order(alteration, len(frames), seed, clip))]
 
     if "videos" in batch:
-        videos = []
+        videos: list[PackedSample] = []
         for video, seed in zip(batch["videos"], seeds, strict=True):
             shown = [altered(clip, seed, k) for k, clip in enumerate(video["positions"])]
             videos.append({**video, "positions": torch.stack(shown)})
@@ -85,7 +86,7 @@ def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFu
     Rows (n, C) and A alterations give (n, (1 + A) * C). :func:`split_alterations` separates them.
     """
 
-    def joined(model: Any, batch: dict[str, Any]) -> BatchRows:
+    def joined(model: Any, batch: Batch) -> BatchRows:
         # Process them one after another, so that only one alteration's views are in memory.
         altered = (alter_batch(batch, name) for name in alterations)
         parts = [function(model, one) for one in (batch, *altered)]
@@ -106,7 +107,7 @@ def with_network(function: RowFunction, other: nn.Module) -> RowFunction:
     Videos are decoded once for both. :func:`split_networks` separates the rows.
     """
 
-    def joined(model: Any, batch: dict[str, Any]) -> BatchRows:
+    def joined(model: Any, batch: Batch) -> BatchRows:
         own, others = function(model, batch), function(other, batch)
         return own._replace(values=torch.cat([own.values, others.values], dim=1))
 

@@ -29,7 +29,7 @@ from sce_video.evaluation.rows import build_eval_dataloader, evaluating, sample_
 from sce_video.inference.embed_file import FeatureFileRun
 from sce_video.inference.embed_job import EmbedJob, job_workers, record_features
 from sce_video.inference.features import Features
-from sce_video.inference.multi_view import BatchRows, mean_representation
+from sce_video.inference.multi_view import Batch, BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Item, Record, RunError, State, file_state
 from sce_video.models.memory_format import move_to_device
@@ -52,7 +52,7 @@ class RunnerNetwork:
     checkpoint: str
     device: torch.device
 
-    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+    def rows(self, batch: Batch, max_views: int) -> BatchRows:
         """Compute the mean representations (n, D) over the views of each sample in a batch."""
         return mean_representation(max_views)(self.model, batch)
 
@@ -98,7 +98,7 @@ class DatasetJob(EmbedJob):
 
     def _item(self, indices: range) -> Item:
         """Return the item for some samples with the state of their files; empty without files."""
-        states: list[dict[str, Any]] = [{}]
+        states: list[dict] = [{}]
         if hasattr(self._dataset, "path"):
             states = [file_state(str(self._dataset.path(index))) or {} for index in indices]
         state = states[0]
@@ -116,7 +116,7 @@ class DatasetJob(EmbedJob):
     def describe(self, item: Item) -> str:
         return sample_paths(self._dataset, list(item.argument)[:1])[0]
 
-    def read(self, item: Item) -> dict[str, Any]:
+    def read(self, item: Item) -> Batch:
         indices, dataset = list(item.argument), self._dataset
         try:
             joint = getattr(dataset, "__getitems__", None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from sce_video.evaluation.rows import (
 from sce_video.inference.features import Features, read_features, write_features
 from sce_video.inference.multi_view import mean_representation
 from sce_video.published.paper_results import TRANSFER
+from sce_video.utils.records import at
 
 
 def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows | None:
@@ -121,15 +122,14 @@ class FeatureFile:
     size: int
     sha256: str
     rows: Rows
-    provenance: dict[str, Any]
+    provenance: Mapping[str, object]
 
     @property
     def made_by(self) -> str | None:
-        """Return the SHA-256 of the checkpoint, or None if it is unknown."""
-        stored = self.provenance.get("checkpoint")
-        return stored.get("sha256") if isinstance(stored, dict) else None
+        """SHA-256 of the checkpoint; None if it is unknown."""
+        return at(self.provenance, "checkpoint.sha256", str)
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Return the entries for a result's provenance."""
         return {
             "path": self.path,
@@ -177,7 +177,7 @@ class FeaturePair:
 
     queries: Rows
     gallery: Rows | None
-    provenance: dict[str, Any]
+    provenance: Mapping[str, object]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -202,10 +202,10 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     """
     asked = load_feature_file(query, purpose)
     # Metrics on feature files do not reproduce a result of the transfer protocols.
-    stated = asked.provenance.get("benchmark")
-    if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:
+    stated = at(asked.provenance, "benchmark")
+    if at(stated, "protocol") in TRANSFER:
         stated = None
-    provenance: dict[str, Any] = {
+    provenance: dict[str, object] = {
         **asked.provenance,
         "kind": "representation",
         "benchmark": stated,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sce_video.options.protocols import (
     FuseScoresOptions,
@@ -14,6 +14,7 @@ from sce_video.options.protocols import (
     TransferOptions,
 )
 from sce_video.published.paper_results import MANY_SHOT
+from sce_video.utils.records import at
 
 if TYPE_CHECKING:
     from sce_video.evaluation.feature_files import FeaturePair
@@ -84,7 +85,7 @@ def probe(options: ProbeOptions) -> ProbeResult:
         queries = _checked_apart(pair)
         against = f"against {len(pair.gallery)} of {options.train}"
     for metric in metrics:
-        metric.dataset_meta = {"classes": pair.provenance.get("test", {}).get("classes")}
+        metric.dataset_meta = {"classes": at(pair.provenance, "test.classes")}
     results = compute_results(metrics, queries, pair.gallery, provenance, pair.failures)
     listed, texts = metric_base.listed_metrics(metrics, results.metrics)
     levels = chance_levels(results.metrics, queries, pair.gallery)
@@ -173,7 +174,7 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
     if options.neighbours is not None:
         _save_neighbours(options.neighbours, queries.paths, found, provenance)
     if options.json is not None:
-        details = {
+        details: dict[str, object] = {
             "centred": {f"R@{k}": value for k, value in found.centred.items()},
             "plain": {f"R@{k}": value for k, value in found.plain.items()},
         }
@@ -196,7 +197,7 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
 
 
 def _save_neighbours(
-    path: str, queries: Sequence[str], found: RetrievalResult, provenance: dict[str, Any]
+    path: str, queries: Sequence[str], found: RetrievalResult, provenance: dict[str, object]
 ) -> None:
     """Write the rankings to an .npz file.
 
@@ -267,9 +268,9 @@ def fuse_scores(options: FuseScoresOptions) -> FuseScoresResult:
 def _fused_provenance(
     options: FuseScoresOptions,
     fused: Rows,
-    provenances: Sequence[dict[str, Any]],
+    provenances: Sequence[Mapping[str, object]],
     single: Sequence[dict[str, float]],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the entries that all files share, and hash, weight and metrics of each file."""
     from sce_video.engine.checkpoint import file_sha256
 

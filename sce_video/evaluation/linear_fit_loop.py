@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.rows import evaluating
 from sce_video.inference.features import Features, read_features, write_features
-from sce_video.inference.multi_view import rows_of_views
+from sce_video.inference.multi_view import Batch, rows_of_views
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import gather_objects, unwrap_model
+from sce_video.utils.records import at
 from sce_video.utils.run_files import KNOWN_FEATURES
 
 
@@ -94,7 +95,7 @@ class LinearFitLoop(ResumableTrainLoop):
         paths = map(dataset.path, range(len(dataset)))
         return {index: known[path] for index, path in enumerate(paths) if path in known}
 
-    def run_iter(self, idx: int, data_batch: dict) -> None:
+    def run_iter(self, idx: int, data_batch: Any) -> None:
         """Compute the features of a batch; after the last one, fit the head."""
         self.runner.call_hook("before_train_iter", batch_idx=idx, data_batch=data_batch)
         self._add(data_batch)
@@ -104,7 +105,7 @@ class LinearFitLoop(ResumableTrainLoop):
         )
         self._iter += 1
 
-    def _add(self, batch: dict[str, Any]) -> None:
+    def _add(self, batch: Batch) -> None:
         """Add the features of a batch, which is empty if all of them are known."""
         if not len(batch["index"]):
             return
@@ -142,7 +143,7 @@ class LinearFitLoop(ResumableTrainLoop):
         return {"loss": F.cross_entropy(scores, labels), "top1_acc": torch.tensor(accuracy)}
 
 
-def feature_key(cfg: Config, weights: str) -> dict[str, Any]:
+def feature_key(cfg: Config, weights: str) -> dict[str, object]:
     """Return everything that a video's features depend on, except its file.
 
     Args:
@@ -154,7 +155,7 @@ def feature_key(cfg: Config, weights: str) -> dict[str, Any]:
 
 
 def write_known(
-    folder: str | Path, key: dict[str, Any], paths: Sequence[str], views: Tensor
+    folder: str | Path, key: Mapping[str, object], paths: Sequence[str], views: Tensor
 ) -> None:
     """Write features of training videos into a run's folder, before the fit.
 
@@ -173,7 +174,7 @@ def write_known(
     write_features(Path(folder, KNOWN_FEATURES), Features(values, paths, provenance=provenance))
 
 
-def read_known(folder: str | Path, key: dict[str, Any]) -> dict[str, Tensor]:
+def read_known(folder: str | Path, key: Mapping[str, object]) -> dict[str, Tensor]:
     """Return the features (V, C) that :func:`write_known` has stored, by the path of the video.
 
     Videos whose files have changed since then are left out, and so are features of another network
@@ -186,9 +187,9 @@ def read_known(folder: str | Path, key: dict[str, Any]) -> dict[str, Tensor]:
     try:
         found = read_features(Path(folder, KNOWN_FEATURES))
     except ValueError as error:
-        raise ValueError(f"{error}. Remove it, and the features are computed again") from None
-    states = found.provenance.get("files")
-    if found.provenance.get("key") != key or not isinstance(states, list):
+        raise ValueError(f"{error}. Remove the file to compute the features again") from None
+    states = at(found.provenance, "files", list)
+    if at(found.provenance, "key") != key or states is None:
         return {}
     views = torch.from_numpy(np.array(found.values)).unflatten(1, (found.num_views, -1))
     rows = zip(found.paths, states, views, strict=True)

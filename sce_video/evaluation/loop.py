@@ -55,6 +55,7 @@ from sce_video.inference.multi_view import row_function
 from sce_video.registry import LOOPS, MODELS
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.records import at
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class ProbeSelection:
             f"{100 * min(self.top1):.2f})"
         )
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Return the entries for a result's provenance."""
         pairs = zip(self.grid, self.top1, strict=True)
         points = [
@@ -115,8 +116,8 @@ class ProbeSelection:
         }
 
 
-def described_point(index: int, point: GridPoint) -> dict[str, Any]:
-    """Return the entries about a grid's probe for a result's provenance."""
+def described_point(index: int, point: GridPoint) -> dict[str, object]:
+    """Return the entries that describe one probe of a grid in a result's provenance."""
     return {"index": index, "name": point.name, **point._asdict()}
 
 
@@ -134,13 +135,9 @@ def select_probe(rows: Rows, grid: Sequence[GridPoint]) -> ProbeSelection:
 
 def different_steps(first: Any, second: Any) -> list[str]:
     """Return the steps in which two loader configs' pipelines differ; none if one is built."""
-    pipelines = []
-    for part in (first, second):
-        for key in ("dataset", "pipeline"):
-            part = part.get(key) if isinstance(part, dict) else None
-        if part is None:
-            return []
-        pipelines.append([dict(step) if isinstance(step, dict) else step for step in part])
+    pipelines = [at(loader, "dataset.pipeline") for loader in (first, second)]
+    if None in pipelines:
+        return []
     pairs = enumerate(itertools.zip_longest(*pipelines))
     return [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
 
@@ -187,14 +184,15 @@ class MultiViewTestLoop(BaseLoop):
             videos are written next to it for paired tests (``results_outcomes.npz``). None writes
             no files.
         dump: A .npz file for the scores or features of every video, relative to the work folder.
-            The gallery's are written to ``NAME_bank.npz``. None writes no file.
+            Those of the gallery are written to ``NAME_bank.npz``. None writes no file.
         selection_dataloader: Loader of a labelled set that is neither trained on nor tested. It is
             used to select one probe of an attentive-probe grid by top-1 accuracy before the test.
 
     Raises:
-        ValueError: If there is no metric or one that the model does not support, if a metric needs
-            either a gallery or a group pattern and gets neither or both, if labels and classes do
-            not match, if a grid of probes has no selection set, or the precision is unknown.
+        ValueError: If there is no metric, the model does not support one of the metrics, there is
+            neither a gallery nor a group pattern although a metric needs one, or there are both,
+            labels and classes do not match, a grid of probes has no selection set, or the precision
+            is unknown.
     """
 
     _stage = "test"
@@ -397,7 +395,7 @@ class MultiViewTestLoop(BaseLoop):
             results.details[name.replace(" ", "_")] = found
         if self.out is not None:
             results.write(join(self.runner.work_dir, self.out))
-        self.shown = telling(results.metrics, results.protocol, baselines.get("chance"))
+        self.shown = telling(results.metrics, results.protocol, at(baselines, "chance"))
         self.runner.logger.info("\n" + self._text(results, baselines))
         return results.metrics
 
@@ -405,7 +403,7 @@ class MultiViewTestLoop(BaseLoop):
         """Return the results for the log."""
         listed, texts = listed_metrics(self.metrics, results.metrics)
         lines = [format_metrics(listed, results.protocol, results.intervals, baselines)]
-        if (most := baselines.get("chance", {}).get(MAJORITY)) is not None:
+        if (most := at(baselines, f"chance.{MAJORITY}")) is not None:
             lines.append(f"  always the most frequent class: {100 * most:.2f} %")
         return "\n".join([*lines, *results.drawn, *texts])
 
@@ -486,8 +484,9 @@ class MultiViewValLoop(MultiViewTestLoop):
         max_views: int = 30,
         precision: str = "float32",
     ) -> None:
-        options: dict[str, Any] = {"max_views": max_views, "precision": precision, "out": None}
-        super().__init__(runner, dataloader, evaluator, **options)
+        super().__init__(
+            runner, dataloader, evaluator, max_views=max_views, precision=precision, out=None
+        )
         train_loop = getattr(runner, "_train_loop", None)
         if isinstance(train_loop, BaseLoop):  # already built by Runner.train
             names = "the training has", "the validation has"

@@ -28,6 +28,7 @@ from sce_video.registry import HOOKS, METRICS
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import WriteError, append_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
+from sce_video.utils.records import at
 from sce_video.utils.run_files import HISTORY, KEPT
 from sce_video.utils.stored_arguments import Word
 
@@ -92,6 +93,32 @@ class BestSoFar:
         if value is None or not math.isfinite(value):
             return "not a number"
         return f"{value:.2f}" if self.metric in NOT_FRACTIONS else f"{100 * value:.1f} %"
+
+
+@dataclass(frozen=True)
+class OnlineResult:
+    """Result of one online evaluation.
+
+    Attributes:
+        epoch: Number of finished epochs.
+        iteration: Number of finished iterations.
+        metrics: Values by name, or an ``error`` if the network has diverged.
+        videos: Number of evaluated videos.
+        failures: Number of files that could not be decoded.
+        seconds: Duration of the evaluation.
+    """
+
+    epoch: int
+    iteration: int
+    metrics: dict[str, float | str]
+    videos: int
+    failures: int
+    seconds: float
+
+    def row(self) -> dict[str, float | str]:
+        """Return the line for the log and the file of results."""
+        counts = {"videos": self.videos, "failures": self.failures, "seconds": self.seconds}
+        return {"epoch": self.epoch, "iter": self.iteration, **self.metrics, **counts}
 
 
 def _accumulation(runner: Any) -> int:
@@ -170,10 +197,10 @@ class OnlineEvaluationHook(Hook):
         self.evaluations = evaluations
         self.best = None if keep is None else BestSoFar(keep)
 
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Restore the values of a resumed run."""
-        saved = checkpoint.get("kept")
-        if self.best is None or not runner._resume or not isinstance(saved, dict):
+        saved = at(checkpoint, "kept", dict)
+        if self.best is None or not runner._resume or saved is None:
             return
         if saved["metric"] == self.best.metric:
             start, best = float(saved["start"]), float(saved["best"])
@@ -183,7 +210,7 @@ class OnlineEvaluationHook(Hook):
             loop: Any = runner.train_loop
             loop.replans = [(int(a), int(b)) for a, b in saved["replans"]]
 
-    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Store the values so far."""
         if self.best is not None and self.best.start is not None:
             loop: Any = runner.train_loop
@@ -257,39 +284,42 @@ class OnlineEvaluationHook(Hook):
         finally:
             set_random_states(states)
 
-        def evaluate() -> dict[str, Any]:
+        def evaluate() -> OnlineResult:
             place_metrics(self.metrics, runner.model, runner.work_dir)
             found = self._compute(parts[-1], parts[0] if len(parts) > 1 else None)
-            record: dict[str, Any] = {"epoch": epoch, "iter": iteration, **found}
-            failures = {failure for rows in parts for failure in rows.failures}
-            record |= {"videos": len(parts[-1]), "failures": len(failures)}
-            record["seconds"] = round(time.monotonic() - started, 3)
-            self._report(runner, record)
-            return record
+            failures = len({failure for rows in parts for failure in rows.failures})
+            seconds = round(time.monotonic() - started, 3)
+            result = OnlineResult(epoch, iteration, found, len(parts[-1]), failures, seconds)
+            self._report(runner, result)
+            return result
 
-        record = run_on_main_rank(evaluate)
+        result = run_on_main_rank(evaluate)
         if self.best is not None:
-            self._keep(runner, self.best, record)
+            self._keep(runner, self.best, result)
 
-    def _keep(self, runner: Runner, best: BestSoFar, record: dict[str, Any]) -> None:
+    def _keep(self, runner: Runner, best: BestSoFar, result: OnlineResult) -> None:
         """Keep the checkpoint if it is the best so far, and end a run that stays below its start.
 
         Raises:
             ValueError: If the metrics do not contain the value to keep.
         """
         loop: Any = runner.train_loop
-        if best.metric not in record and "error" not in record:
-            known = ", ".join(record)
+        if best.metric not in result.metrics and "error" not in result.metrics:
+            known = ", ".join(result.metrics)
             raise ValueError(
-                f"keep={best.metric!r} is not a value of the metrics, which are {known}"
+                f"keep={best.metric!r} is not one of the computed metrics, which are {known}"
             )
-        step = record["iter"] // _accumulation(runner)
-        value = float(record.get(best.metric, -math.inf))
+        step = result.iteration // _accumulation(runner)
+        value = float(result.metrics[best.metric]) if best.metric in result.metrics else math.nan
         value = -math.inf if math.isnan(value) else value
-        if best.update(step, value, record["videos"]):
-            meta = {"epoch": record["epoch"], "iter": record["iter"]}
-            options: dict[str, Any] = {"save_optimizer": False, "save_param_scheduler": False}
-            runner.save_checkpoint(runner.work_dir, KEPT, meta=meta, **options)
+        if best.update(step, value, result.videos):
+            runner.save_checkpoint(
+                runner.work_dir,
+                KEPT,
+                save_optimizer=False,
+                save_param_scheduler=False,
+                meta={"epoch": result.epoch, "iter": result.iteration},
+            )
         elif step < loop.max_steps and best.is_lost(step, loop.max_steps):
             before = loop.max_steps
             loop.replan(step, step)
@@ -299,7 +329,7 @@ class OnlineEvaluationHook(Hook):
                 f"{step:,} instead of {before:,}"
             )
             runner.logger.warning(text)
-            row = {"event": "replanned", "time": time.time(), "iter": record["iter"]}
+            row = {"event": "replanned", "time": time.time(), "iter": result.iteration}
             append_or_warn(runner, HISTORY, {**row, "epochs": loop.max_epochs, "message": text})
 
     def _compute(self, queries: Rows, gallery: Rows | None) -> dict[str, float | str]:
@@ -316,18 +346,18 @@ class OnlineEvaluationHook(Hook):
             queries = replace(queries, groups=groups)
         return dict(compute_metrics(self.metrics, queries, gallery))
 
-    def _report(self, runner: Runner, record: dict[str, Any]) -> None:
+    def _report(self, runner: Runner, result: OnlineResult) -> None:
+        record = result.row()
         shown = (f"{n} {v:.4f}" if isinstance(v, float) else f"{n} {v}" for n, v in record.items())
         runner.logger.info(f"online evaluation: {', '.join(shown)}")
-        others = ("epoch", "iter", "videos", "failures", "seconds", "error")
-        scalars = {f"evaluation/{name}": v for name, v in record.items() if name not in others}
-        if scalars:
-            runner.visualizer.add_scalars(scalars, step=record["iter"])
-        log_row(runner, "online", record["iter"], record["epoch"], record)
+        if "error" not in result.metrics:
+            scalars = {f"evaluation/{name}": value for name, value in result.metrics.items()}
+            runner.visualizer.add_scalars(scalars, step=result.iteration)
+        log_row(runner, "online", result.iteration, result.epoch, record)
         try:
             append_text(Path(runner.work_dir, self.out), json.dumps(record) + "\n")
         except WriteError as error:  # the log contains the same numbers
-            runner.logger.warning(f"{error}; the training goes on")
+            runner.logger.warning(f"{error}; training continues")
 
     def _prepare_file(self, runner: Runner) -> None:
         """Drop lines that a resumed run computes again, and rename an older run's file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from sce_video.engine.checkpoint import (
 from sce_video.engine.config.snapshot import TEST, foreign_classes, imports_of, resolved_config
 from sce_video.engine.run_json import describe_code
 from sce_video.published.paper_results import TRANSFER
+from sce_video.utils.records import at
 from sce_video.version import __version__
 
 #: Python packages of the decoding backends.
@@ -42,32 +44,32 @@ def describe_evaluation(runner: Runner, dataset: Any, num_views: int, kind: str)
     tested data. ``kind`` is "recognition", "representation", "detection" or "features".
     """
     path = runner.cfg.get("load_from")
-    checkpoint: dict[str, Any] = {"path": None}
     if runner.iter > 0:
-        checkpoint["source"] = f"trained in this run, {runner.iter} iterations"
+        source = f"trained in this run, {runner.iter} iterations"
+        checkpoint: dict[str, object] = {"path": None, "source": source}
     elif path is None:
-        checkpoint["source"] = f"random initialisation, seed {runner.seed}"
+        checkpoint = {"path": None, "source": f"random initialisation, seed {runner.seed}"}
     else:
         checkpoint = describe_checkpoint_file(path)
-    benchmark = runner.cfg.get("benchmark")
+    benchmark = at(runner.cfg, "benchmark")
     problems: dict[str, str] = {}
     if benchmark is not None:
         benchmark, problems = stated_benchmark(dict(benchmark), checkpoint)
     test = describe_dataset(dataset, num_views)
-    selected = checkpoint.get("selected")
-    chosen = {"chosen_on_test": selected_on(selected, test)} if isinstance(selected, dict) else {}
+    selected = at(checkpoint, "selected", dict)
+    chosen = {} if selected is None else {"chosen_on_test": selected_on(selected, test)}
     return {
         "kind": kind,
         "benchmark": benchmark,
         "benchmark_problems": problems,
         "network": describe_network(runner),
-        "dataset": None if benchmark is None else benchmark.get("dataset"),
-        "split": runner.cfg.get("split"),
+        "dataset": at(benchmark, "dataset"),
+        "split": at(runner.cfg, "split"),
         "config": runner.cfg.filename,
         "resolved_config": resolved_config(runner.cfg),
         "checkpoint": checkpoint,
-        "pretrained": checkpoint.get("pretrained"),
-        "epochs": checkpoint.get("epoch"),
+        "pretrained": at(checkpoint, "pretrained"),
+        "epochs": at(checkpoint, "epoch"),
         **chosen,
         "views": num_views,
         **{name: test[name] for name in _OF_DATASET if name in test},
@@ -84,37 +86,35 @@ def describe_evaluation(runner: Runner, dataset: Any, num_views: int, kind: str)
 
 
 def stated_benchmark(
-    benchmark: dict[str, Any], checkpoint: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, str]]:
+    benchmark: Mapping[str, object], checkpoint: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, str]]:
     """Return a recipe's benchmark, completed by the pretraining in the checkpoint's recipe.
 
-    Its ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are None without pretraining,
-    and "unknown" if the pretraining has no record. The second dict contains the reason for each of
-    these.
+    The entries ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are None without
+    pretraining, and "unknown" if the pretraining has no record. The second dict contains the reason
+    for each unknown entry.
     """
-    file = str(checkpoint.get("path") or checkpoint.get("source") or "the file")
-    random = checkpoint.get("path") is None and file.startswith("random")
+    file = str(at(checkpoint, "path") or at(checkpoint, "source") or "the file")
+    random = at(checkpoint, "path") is None and file.startswith("random")
     # Features come from the pretraining run itself, and a classifier from a finetuning run that
     # started from it.
-    is_origin = benchmark.get("protocol") in ("retrieval", "pretraining", *TRANSFER)
-    origin = checkpoint if is_origin else checkpoint.get("pretrained")
+    is_origin = at(benchmark, "protocol") in ("retrieval", "pretraining", *TRANSFER)
+    origin = checkpoint if is_origin else at(checkpoint, "pretrained")
     if random or origin == "random":
         return {**benchmark, **dict.fromkeys(_OF_PRETRAINING)}, {}
-    if not isinstance(origin, dict) or not isinstance(origin.get("training"), dict):
+    if at(origin, "training", dict) is None:
         reason = f"{file} does not state the initial weights of its training"
         if isinstance(origin, dict):
-            source = origin.get("path") or origin.get("source") or "the file"
+            source = at(origin, "path") or at(origin, "source") or "the file"
             reason = (
                 f"{source} has no record of its training, because it was converted or comes from "
                 "other code"
             )
         known = dict.fromkeys(_OF_PRETRAINING, UNKNOWN)
         return {**benchmark, **known}, dict.fromkeys(_OF_PRETRAINING, reason)
-    stated = origin.get("benchmark")
-    declared = stated if isinstance(stated, dict) else {}
-    data = str(declared.get("dataset", UNKNOWN))
-    method = str(declared.get("pretraining", declared.get("protocol", UNKNOWN)))
-    names = data, method, origin.get("epoch", UNKNOWN)
+    declared = {"dataset": UNKNOWN, "protocol": UNKNOWN, **(at(origin, "benchmark", dict) or {})}
+    method = declared["pretraining" if "pretraining" in declared else "protocol"]
+    names = str(declared["dataset"]), str(method), origin.get("epoch", UNKNOWN)
     return {**benchmark, **dict(zip(_OF_PRETRAINING, names, strict=True))}, {}
 
 
@@ -123,7 +123,7 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
 
     Attributes that the dataset does not have are left out.
     """
-    described: dict[str, Any] = {**describe_samples(dataset), "views": num_views}
+    described = {**describe_samples(dataset), "views": num_views}
     if "classes" not in described and (classes := _folders_of_classes(dataset)):
         described["classes"] = classes
     if "ann_file" in described:

@@ -37,8 +37,8 @@ class Results:
     metrics: dict[str, float]
     protocol: dict[str, Any]
     failures: Sequence[tuple[str, str]] = ()
-    intervals: dict[str, Any] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
+    intervals: dict[str, list[float] | None] = field(default_factory=dict)
+    details: dict[str, object] = field(default_factory=dict)
     outcomes: Outcomes | None = None
 
     @property
@@ -52,13 +52,16 @@ class Results:
         Raises:
             WriteError: If a file cannot be written.
         """
-        intervals: dict[str, Any] = {"intervals": self.intervals} if self.intervals else {}
+        content: dict[str, object] = {"metrics": self.metrics}
+        if self.intervals:
+            content["intervals"] = self.intervals
         if self.outcomes is not None:
             save_outcomes(outcomes_path(path), self.outcomes)
-            intervals["intervals_over"] = self.outcomes.drawn
+            content["intervals_over"] = self.outcomes.drawn
         failures = [list(pair) for pair in self.failures]
-        shown = {"protocol": self.protocol, "failures": failures}
-        write_json(path, {"metrics": self.metrics, **intervals, **self.details, **shown})
+        write_json(
+            path, {**content, **self.details, "protocol": self.protocol, "failures": failures}
+        )
 
 
 def compute_results(
@@ -81,7 +84,7 @@ def compute_results(
     outcomes = outcomes_of(metrics, rows)
     if failures is None:
         failures = rows.failures + ([] if gallery is None else gallery.failures)
-    intervals: dict[str, Any] = {} if outcomes is None else outcomes.intervals()
+    intervals = {} if outcomes is None else outcomes.intervals()
     found = Results(values, {**protocol}, failures, intervals, {}, outcomes)
     for metric in metrics:
         if isinstance(metric, RowMetric):

@@ -146,17 +146,22 @@ class Rows:
         # Indexing a range converts a mask to indices and keeps indices unchanged.
         selected = torch.arange(len(self))[keep]
         chosen = selected.tolist()
-        tensors: dict[str, Any] = {}
-        for name in ("values", "labels", "indices", "central", "groups", "folds"):
-            whole = getattr(self, name)
-            tensors[name] = None if whole is None else whole[selected]
+
+        def part(whole: Tensor | None) -> Tensor | None:
+            return None if whole is None else whole[selected]
+
         return replace(
             self,
+            values=self.values[selected],
+            labels=self.labels[selected],
+            indices=self.indices[selected],
+            central=part(self.central),
+            groups=part(self.groups),
+            folds=part(self.folds),
             paths=[self.paths[i] for i in chosen],
             columns={name: [column[i] for i in chosen] for name, column in self.columns.items()},
             altered={name: values[selected] for name, values in self.altered.items()},
             clips=None,
-            **tensors,
         )
 
 
@@ -237,7 +242,7 @@ class Grouping:
     folds: int | str | None = None
 
     @classmethod
-    def from_config(cls, given: str | dict[str, Any] | None) -> Grouping | None:
+    def from_config(cls, given: str | dict | None) -> Grouping | None:
         """Read ``group_pattern`` from a test's config; None if samples are not divided.
 
         Raises:
@@ -250,7 +255,7 @@ class Grouping:
         grouping = cls(**named)
         return None if grouping.pattern is None and grouping.file is None else grouping
 
-    def apply(self, rows: Rows, count: int) -> tuple[Rows, dict[str, Any]]:
+    def apply(self, rows: Rows, count: int) -> tuple[Rows, dict[str, object]]:
         """Return rows with their groups and folds, and the entries for the provenance.
 
         Args:

@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from sce_video.evaluation.results import Results
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.published.paper_results import MANY_SHOT
 from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.records import at
 
 _OFFICIAL_VALIDATION = ("aircraft", "voc2007", "dtd", "flowers")
 
@@ -67,10 +68,10 @@ class TransferParts(NamedTuple):
 
     rows: dict[str, Rows]
     labels: dict[str, np.ndarray]
-    provenance: dict[str, Any]
+    provenance: Mapping[str, object]
     notes: list[str]
 
-    def results(self, metrics: dict[str, float], settings: dict[str, Any]) -> Results:
+    def results(self, metrics: dict[str, float], settings: Mapping[str, object]) -> Results:
         """Return the results, with the files of any part that could not be decoded."""
         failures = dict.fromkeys(pair for rows in self.rows.values() for pair in rows.failures)
         return Results(metrics, {**self.provenance, **settings}, tuple(failures))
@@ -91,8 +92,7 @@ def load_transfer_parts(
     notes: list[str] = []
     purpose = "transfer" if tables is None else None
     for part in ("train", "val", "test"):
-        path = files.get(part)
-        if path is None:
+        if (path := files[part]) is None:
             continue
         read[part] = load_feature_file(path, purpose)
         rows = read[part].rows
@@ -133,18 +133,17 @@ def load_transfer_parts(
 
 
 def on_dataset(results: Results, dataset: str | None) -> Results:
-    """Return the results with the name of the dataset, in their benchmark, too.
+    """Return the results with the name of the dataset, which is also added to their benchmark.
 
-    The recipe of the features states what the network was pretrained on, as far as the checkpoint
-    confirms it. The dataset is known only here.
+    Feature files state what the network was pretrained on, but not the name of the dataset.
 
     Args:
         results: The results.
         dataset: Name of the dataset; None for a dataset of your own, which is not a benchmark.
     """
-    stated = results.protocol.get("benchmark")
+    stated = at(results.protocol, "benchmark", dict)
     benchmark = None
-    if isinstance(stated, dict) and dataset is not None:
+    if stated is not None and dataset is not None:
         name = results.protocol["protocol_name"]
         benchmark = {**stated, "protocol": name, "dataset": dataset}
     protocol = {**results.protocol, "benchmark": benchmark, "dataset": dataset}
@@ -307,13 +306,15 @@ def many_shot(
     """Fit on train for every C, choose on val, fit on both, score on test.
 
     Every fit, in the order of the grid, starts from the previous solution and takes at most
-    ``max_iter`` iterations of L-BFGS, which do not converge on large sets. Of equal validation
-    scores, the first C is used, and a single C is not chosen. The bias is not penalised.
+    ``max_iter`` iterations of L-BFGS, which do not converge on large sets. If several values of C
+    have the same validation score, the first of them is used. With a single C, nothing is fitted
+    for validation. The bias is not penalised.
 
     Returns:
-        The metric on test (0 to 1), the chosen C, and the metric on val by C tried.
+        The metric on test (0 to 1), the chosen C, and the metric on val for each C tried.
 
-    ValueError is raised for an unknown metric, an empty grid, or splits that do not fit together.
+    Raises:
+        ValueError: If the metric is unknown, the grid is empty, or the splits do not match.
     """
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")

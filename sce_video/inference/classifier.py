@@ -1,10 +1,10 @@
-"""Loads a finetuned classifier from a checkpoint, to classify new videos with it."""
+"""Loading of a finetuned classifier from a checkpoint, to classify new videos with it."""
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from sce_video.engine.weights import (
     bounded_network,
     check_classifier_weights,
     checked_parts,
+    checkpoint_weights,
     load_backbone,
 )
 from sce_video.inference.embed import features_of_files, rows_of_videos
 from sce_video.inference.features import Features
 from sce_video.inference.model import read_network, select_device
-from sce_video.inference.multi_view import BatchRows, class_scores
+from sce_video.inference.multi_view import Batch, BatchRows, class_scores
 from sce_video.inference.network_input import (
     ModelSettings,
     Video,
@@ -34,6 +35,7 @@ from sce_video.inference.network_input import (
 from sce_video.models.heads import AttentiveProbeHead
 from sce_video.models.memory_format import move_to_device
 from sce_video.registry import MODELS, own_classes
+from sce_video.utils.records import at
 from sce_video.utils.storage import absolute
 from sce_video.utils.stored_arguments import constructor_parameters
 
@@ -73,7 +75,7 @@ class VideoClassifier:
         """K, the number of classes."""
         return len(self.classes)
 
-    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+    def rows(self, batch: Batch, max_views: int) -> BatchRows:
         """Return class probabilities (n, K) of the videos in a batch: mean softmax over views."""
         with torch.inference_mode():
             return class_scores(max_views)(self.recognizer, batch)
@@ -107,33 +109,31 @@ def load_classifier(
 
     Raises:
         FileNotFoundError: If there is no such checkpoint or config.
-        ValueError: If the checkpoint has no classifier, or the number of names is wrong. Also as in
-            :func:`~sce_video.inference.model.load_model`.
+        ValueError: If the checkpoint has no classifier, the number of names is wrong, or
+            :func:`~sce_video.inference.model.load_model` would raise it.
     """
     network = read_network(checkpoint, config)
     checkpoint, stored, cfg = network.checkpoint, network.content, network.config
-    model = cfg["model"] if isinstance(cfg.get("model"), dict) else {}
-    if "roi_head" in model:
+    if at(cfg, "model.roi_head") is not None:
         raise ValueError(
-            f"{checkpoint} classifies actions of person boxes (roi_head), not videos: use "
+            f"{checkpoint} classifies actions of person boxes (roi_head), not videos. Use "
             "sce_video.inference.person_actions"
         )
-    if not isinstance(model.get("cls_head"), dict):
+    if (head := at(cfg, "model.cls_head", dict)) is None:
         raise NoClassifierError(
-            f"{checkpoint} has no classifier (cls_head), its model is {model.get('type')!r}: "
-            "finetune it first (sce-video finetune CHECKPOINT --train VIDEOS --out RUN)"
+            f"{checkpoint} has no classifier (cls_head), because its model is a "
+            f"{at(cfg, 'model.type')}. Finetune it first: sce-video finetune CHECKPOINT --train "
+            "VIDEOS --out RUN"
         )
-    # The clip of the test pipeline counts here, not the clip of the training pipeline.
-    test_only: dict[str, Any] = {
-        k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg
-    }
+    # Leave out the training pipeline, whose clips may differ from those of the test pipeline.
+    test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
     with network.explained():
         settings = settings_from_config(test_only, trusted=network.trusted)
         num_clips, num_crops = view_counts(test_only)
-        head = model["cls_head"]
-        if head.get("type") in own_classes("model"):
+        kind = at(head, "type", str)
+        if kind in own_classes("model"):
             head = checked_parts(head)
-        elif not network.trusted or head.get("type") in _KNOWN_HEADS:
+        elif not network.trusted or kind in _KNOWN_HEADS:
             head = _known_head(head, stored)
     selected = select_device(device)
     recognizer = move_to_device(_build(settings, head, stored, checkpoint), selected)
@@ -155,34 +155,33 @@ def load_classifier(
     )
 
 
-def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+def _known_head(head: dict, stored: dict) -> dict[str, object]:
     """Return the config of the head, with the sizes of the stored weights."""
-    if head.get("type") not in _KNOWN_HEADS or head.get("spatial_type", "avg") != "avg":
+    given = {"type": None, "spatial_type": "avg", **head}
+    if given["type"] not in _KNOWN_HEADS or given["spatial_type"] != "avg":
         raise ValueError(
-            f"cls_head is a {head.get('type')!r} with spatial_type "
-            f"{head.get('spatial_type', 'avg')!r}, but only {_KNOWN_HEADS[0]} with 'avg' and "
-            f"{_KNOWN_HEADS[2]} can be built from a checkpoint"
+            f"cls_head is a {given['type']!r} with spatial_type {given['spatial_type']!r}, but "
+            f"only {_KNOWN_HEADS[0]} with 'avg' and {_KNOWN_HEADS[2]} can be built from a "
+            "checkpoint"
         )
-    weights, probes = stored.get("state_dict", stored), head["type"] == _KNOWN_HEADS[2]
+    probes = head["type"] == _KNOWN_HEADS[2]
     name = f"{_HEAD}probes.0.fc_cls.weight" if probes else f"{_HEAD}fc_cls.weight"
-    for key in (name, f"module.{name}"):
-        if torch.is_tensor(weights.get(key)) and weights[key].ndim == 2:
-            num_classes, in_channels = weights[key].shape
-            found = dict(num_classes=num_classes, in_channels=in_channels)
-            if probes:
-                # A wrong value is refused when the head is built.
-                taken = head.keys() & constructor_parameters(AttentiveProbeHead).keys()
-                own = {option: head[option] for option in taken}
-                return {"type": _KNOWN_HEADS[2], **own, **found}
-            return {"type": _KNOWN_HEADS[0], **found}
-    raise ValueError(f"the file contains no classifier weights ({name})")
+    weight = checkpoint_weights(stored).get(name)
+    if not torch.is_tensor(weight) or weight.ndim != 2:
+        raise ValueError(f"the file contains no classifier weights ({name})")
+    found = {"num_classes": weight.shape[0], "in_channels": weight.shape[1]}
+    if not probes:
+        return {"type": _KNOWN_HEADS[0], **found}
+    # A wrong value is refused when the head is built.
+    own = {k: head[k] for k in head.keys() & constructor_parameters(AttentiveProbeHead).keys()}
+    return {"type": _KNOWN_HEADS[2], **own, **found}
 
 
-def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any], name: str) -> Any:
+def _build(settings: ModelSettings, head: Mapping[str, object], stored: dict, name: str) -> Any:
     """Build the recogniser with the weights of the checkpoint, in eval mode."""
     preprocessor = dict(type="RecognizerDataPreprocessor", mean=settings.mean, std=settings.std)
     model = dict(type="Recognizer3D", backbone=settings.backbone, cls_head=head)
-    weights = stored.get("state_dict", stored)
+    weights = checkpoint_weights(stored)
     try:
         # Inside mmaction2's recogniser, names are looked up in the default scope.
         with DefaultScope.overwrite_default_scope("sce_video"), bounded_network(weights):
@@ -191,19 +190,16 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
         raise ValueError(f"{name}: the network cannot be built: {error}") from error
     load_backbone(recognizer, stored, name)
     check_classifier_weights(recognizer, stored, name)
-    # Files of DistributedDataParallel have that prefix.
-    weights = {key.removeprefix("module."): value for key, value in weights.items()}
     own = recognizer.cls_head.state_dict()
     recognizer.cls_head.load_state_dict({key: weights[_HEAD + key] for key in own})
     return recognizer.eval().requires_grad_(False)
 
 
 def _class_names(
-    stored: dict[str, Any], given: Sequence[str] | None, num_classes: int, checkpoint: str
+    stored: dict, given: Sequence[str] | None, num_classes: int, checkpoint: str
 ) -> tuple[str, ...]:
-    """Return the names that were given, otherwise the checkpoint's names, or () without either."""
-    meta = stored.get("meta")
-    names = given if given is not None else meta.get("classes") if isinstance(meta, dict) else None
+    """Return the given names, else the names in the checkpoint, else an empty tuple."""
+    names = at(stored, "meta.classes") if given is None else given
     if names is None or (given is None and len(names) == 0):
         return ()
     names = tuple(map(str, names))
@@ -226,11 +222,11 @@ def class_probabilities(
     """Compute class probabilities of videos: the mean softmax vector over the views of each.
 
     Arguments and errors are as in :func:`~sce_video.inference.embed.embed_videos`, except that
-    ``options`` default to the views of the test pipeline, and that any other model than a
-    classifier raises TypeError.
+    ``options`` default to the views of the test pipeline. TypeError is raised if the model is not a
+    classifier.
 
     Returns:
-        (N, K) float32, K in the order of ``classifier.classes``; every row sums to 1.
+        (N, K) float32, with the classes in the order of ``classifier.classes``. Rows sum to 1.
     """
     _check_classifier(classifier)
     return rows_of_videos(classifier, videos, options or classifier.options, fps)

@@ -8,7 +8,6 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from sce_video.inference.embed_job import EmbedJob, failure_of, job_workers, record_features
 from sce_video.inference.model import VideoModel
-from sce_video.inference.multi_view import BatchRows, mean_representation, rows_of_views
+from sce_video.inference.multi_view import Batch, BatchRows, mean_representation, rows_of_views
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Facts, Item, iterate_job
 from sce_video.models.backbones.frame_pools import (
@@ -50,7 +49,7 @@ class NetworkPerClip(VideoModel):
         clip = max(1, self.positions) * self.feature_size
         return self.num_clips * (clip + ENERGY_CELLS**3 * self.all_pools)
 
-    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+    def rows(self, batch: Batch, max_views: int) -> BatchRows:
         """Compute the rows (n, row_size) of the videos in a batch."""
         with torch.inference_mode():
             if self.positions:
@@ -126,7 +125,7 @@ class TimedEmbedJob(EmbedJob):
 
     _duration = 0.0
 
-    def read(self, item: Item) -> dict[str, Any]:
+    def read(self, item: Item) -> Batch:
         """Read the batch of an item, and record the length of its video."""
         batch = super().read(item)
         self._duration = batch["duration"]

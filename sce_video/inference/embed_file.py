@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from mmengine.dist import get_rank, get_world_size, is_main_process
@@ -102,7 +101,7 @@ class FeatureFileRun:
     def _due(self) -> tuple[list[Item], int]:
         """Return the items to embed and the number of finished ones, after checking the file."""
         if self.path.exists():
-            raise ValueError(f"{self.path} exists: remove it, or give another --out")
+            raise ValueError(f"{self.path} exists. Remove it, or give another --out")
         with self._joined() as store:
             items = [*self._divided(store, self.items())]
             due = [item for item in items if not is_current(self.job, item, store)]
@@ -196,15 +195,17 @@ def embed_to_file(
         files = {videos: videos}
     else:
         raise FileNotFoundError(f"no video or folder at {videos}")
-    made: dict[str, Any] = {
+    made: dict[str, object] = {
         "checkpoint": {"path": model.checkpoint, "sha256": model.checkpoint_sha256},
         "clips": options.num_clips,
         "crops": options.num_crops,
-        **({} if windows is None else {"windows": windows.to_dict()}),
-        **({} if dataset is None else {"dataset": dataset}),
         "decoder": "av",
         "decoder_version": importlib.metadata.version("av"),
     }
+    if windows is not None:
+        made["windows"] = windows.to_dict()
+    if dataset is not None:
+        made["dataset"] = dataset
 
     job = EmbedJob(
         *(model, options, windows),
@@ -215,8 +216,9 @@ def embed_to_file(
 
     def items() -> list[Item]:
         # Only regular files have a size and time by which a later run can detect changes.
-        states = {name: file_state(file) for name, file in files.items() if os.path.isfile(file)}
-        return [Item(name, states.get(name) or {}, file) for name, file in files.items()]
+        states = (file_state(file) if os.path.isfile(file) else {} for file in files.values())
+        named = zip(files.items(), states, strict=True)
+        return [Item(name, state or {}, file) for (name, file), state in named]
 
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
     return FeatureFileRun(out, job, items, workers).run(

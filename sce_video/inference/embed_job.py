@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from sce_video.datasets.transforms import OpenVideo
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VideoList, video_of
 from sce_video.inference.features import Features
-from sce_video.inference.multi_view import BatchRows, rows_of_batch
+from sce_video.inference.multi_view import Batch, BatchRows, rows_of_batch
 from sce_video.inference.network_input import (
     Transform,
     VideoNetwork,
@@ -82,7 +82,7 @@ class EmbedJob(BatchJob):
         options: ViewOptions,
         windows: Windows | None = None,
         *,
-        settings: dict[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         retry_failed: bool = False,
         ray: str | None = None,
         processes_per_gpu: int = 4,
@@ -96,7 +96,7 @@ class EmbedJob(BatchJob):
         self.device = network.device.type if ray else str(network.device)
         self._options, self._sent = options, False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         network = self.network.to(torch.device("cpu"))
         return {**vars(self), "network": network, "_sent": True}
 
@@ -113,14 +113,15 @@ class EmbedJob(BatchJob):
     def _files(self) -> VideoFiles:
         return VideoFiles(self.network, self._options)
 
-    def read(self, item: Item) -> dict[str, Any]:
+    def read(self, item: Item) -> Batch:
         """Read the batch of an item: its samples, and the files that cannot be decoded.
 
         ``duration`` is the length of the video in seconds, 0 if it cannot be decoded.
         """
         sample = self._files.read(item.argument)
         facts = {"damaged": sample.get("damaged", 0), "duration": sample.get("duration", 0.0)}
-        return {**collate_views([sample]), **facts}
+        batch: Any = {**collate_views([sample]), **facts}
+        return batch
 
     def process(self, item: Item) -> Facts:
         """Return the rows as data. Rows of windows follow their spans."""
@@ -128,7 +129,7 @@ class EmbedJob(BatchJob):
             return self._process_windows(item, self.windows)
         batch, name = self.read(item), self.describe(item)
 
-        def rows(network: VideoNetwork, batch: dict[str, Any]) -> BatchRows:
+        def rows(network: VideoNetwork, batch: Batch) -> BatchRows:
             return embed_batch(network, batch, self._options.max_views, name)
 
         part = self._run_network(lambda: rows_of_batch(self.network, batch, rows), item)
@@ -163,7 +164,7 @@ class EmbedJob(BatchJob):
             raise ItemError("bad", getattr(error, "reason", str(error))) from error
         except torch.OutOfMemoryError as error:
             text = str(error).partition("\n")[0]
-            reason = f"the GPU's memory is full ({text}): take fewer --workers"
+            reason = f"the GPU's memory is full ({text}). Use fewer --workers"
             raise RunError(reason) from error
         except MemoryError as error:
             raise ItemError("bad", f"{type(error).__name__}: {error}") from error

@@ -9,7 +9,7 @@ without pickle.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ from sce_video.inference.npz_files import (
     text_stream,
     write_npz,
 )
+from sce_video.utils.records import at
 
 #: Name of a file of :func:`write_features` in messages
 FEATURE_FILE = "a feature file of this package"
@@ -60,7 +61,7 @@ class Features:
     failures: list[tuple[str, str]] = field(default_factory=list)
     incomplete: list[tuple[str, str]] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
-    others: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, np.ndarray] = field(default_factory=dict)
     source: str = ""
 
     def __len__(self) -> int:
@@ -86,18 +87,17 @@ class Features:
     @property
     def root(self) -> str:
         """Folder or table to which the paths are relative; empty if it is unknown."""
-        return str(self.provenance.get("root") or "")
+        return str(at(self.provenance, "root") or "")
 
     @property
     def checkpoint(self) -> str:
         """Path of the network's weights; empty if it is unknown."""
-        stored = self.provenance.get("checkpoint")
-        return str(stored.get("path") or "") if isinstance(stored, dict) else ""
+        return str(at(self.provenance, "checkpoint.path") or "")
 
     @cached_property
     def label_names(self) -> list[str | None]:
         """N names of the labels; the number for a label without a name, and None for no label."""
-        names = self.provenance.get("classes") or ()
+        names = at(self.provenance, "classes") or ()
         labels = [-1] * len(self) if self.labels is None else self.labels.tolist()
         return [
             None if label < 0 else str(names[label]) if label < len(names) else str(label)
@@ -120,7 +120,7 @@ class Features:
         return "; ".join(reason for _, reason in [*self.failures, *self.incomplete])
 
 
-def join_features(parts: Iterable[Features], size: int, provenance: dict[str, Any]) -> Features:
+def join_features(parts: Iterable[Features], size: int, provenance: Mapping[str, Any]) -> Features:
     """Join the features of several videos, in their order.
 
     Args:
@@ -167,7 +167,9 @@ def write_features(
         ValueError: If the name does not end in ``.npz``.
         WriteError: If the file cannot be written.
     """
-    arrays: dict[str, Any] = {name: features.values if stream is None else stream}
+    arrays: dict[str, np.ndarray | RowStream] = {name: features.values}
+    if stream is not None:
+        arrays[name] = stream
     columns = {"labels": features.labels, "indices": features.indices}
     arrays |= {key: column for key, column in columns.items() if column is not None}
     arrays["paths"] = text_stream(features.paths)

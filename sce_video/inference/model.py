@@ -15,7 +15,7 @@ from torch import nn
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
 from sce_video.engine.config.snapshot import has_config, lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
-from sce_video.inference.multi_view import BatchRows, mean_representation
+from sce_video.inference.multi_view import Batch, BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.models.memory_format import move_to_device
 from sce_video.registry import MODELS
@@ -50,7 +50,7 @@ class VideoModel:
         """D, the same as ``feature_size``."""
         return self.feature_size
 
-    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+    def rows(self, batch: Batch, max_views: int) -> BatchRows:
         """Compute the mean representations (n, D) over the views of each video in a batch."""
         with torch.inference_mode():
             return mean_representation(max_views)(self.encoder, batch)
@@ -97,8 +97,8 @@ class StoredNetwork:
     """
 
     checkpoint: str
-    content: dict[str, Any]
-    config: dict[str, Any]
+    content: dict
+    config: dict
     source: str
     trusted: bool
 
@@ -153,8 +153,8 @@ def load_model(
         FileNotFoundError: If the checkpoint or config does not exist.
         TypeError: If an argument is not a path.
         ValueError: If the checkpoint is damaged, contains no config or one that is not plain data,
-            its weights do not match the backbone (another depth or width, or none), or the device
-            is not available.
+            its weights are missing or do not match the backbone (for example its depth or width),
+            or the device is not available.
     """
     for name, given in (("checkpoint", checkpoint), ("config", config)):
         if not isinstance(given, str | Path) and (given is not None or name == "checkpoint"):
@@ -212,7 +212,7 @@ def build_model(
     settings: ModelSettings,
     checkpoint: str | Path,
     device: str | torch.device | None = None,
-    stored: dict[str, Any] | None = None,
+    stored: dict | None = None,
     allow_identity: bool = False,
 ) -> VideoModel:
     """Build the network that settings describe, with the weights of a checkpoint.

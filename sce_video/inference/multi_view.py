@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -22,6 +22,29 @@ _MAX_BYTES_ON_CPU = 24 * 2**20
 
 #: Maps normalised views (n, 3, T, H, W) to one row each, (n, C).
 ViewFunction = Callable[[Tensor], Tensor]
+
+
+class Batch(TypedDict, total=False):
+    """Batch of :func:`sce_video.collate_views`, or of a dataset's own collate function."""
+
+    #: Samples of ``PackVideo``, from which the views are cut.
+    videos: Sequence[PackedSample]
+    #: Instead of ``videos``, V uint8 tensors (N, T, H, W, 3) of views.
+    inputs: list[Tensor]
+    #: (N,) int64.
+    index: Tensor
+    #: (N,) int64; -1 means no label.
+    label: Tensor
+    #: (N,) int64.
+    seed: Tensor
+    #: Persons (n, 4) of each of N key frames.
+    boxes: list[Tensor]
+    #: (path, error) of files that could not be decoded.
+    failures: list[tuple[str, str]]
+    #: Number of frames in which the decoder concealed errors, if a job requests it.
+    damaged: int
+    #: Duration of the video in seconds, if a job requests it.
+    duration: float
 
 
 class BatchRows(NamedTuple):
@@ -41,7 +64,7 @@ class BatchRows(NamedTuple):
 
 
 #: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
-RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
+RowFunction = Callable[[Any, Batch], BatchRows]
 
 
 @dataclass
@@ -73,7 +96,7 @@ class PartialRows:
         self.num_views = max(self.num_views, other.num_views)
 
 
-def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
+def rows_of_batch(model: Any, batch: Batch, function: RowFunction) -> PartialRows:
     """Compute the rows of a batch of :func:`sce_video.collate_views`.
 
     Loops over a dataset and the embedding job both get their rows here.
@@ -83,7 +106,8 @@ def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> P
         batch: The batch. Samples that could not be decoded appear only in its ``failures``.
         function: Computes the rows.
     """
-    part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
+    failures = batch.get("failures", [])
+    part = PartialRows(failures=[(str(path), str(why)) for path, why in failures])
     if len(batch["index"]) > 0:  # without inputs, all samples of the batch were skipped
         values, part.num_views, central, counts = function(model, batch)
         part.values = [values] if len(values) else []
@@ -137,15 +161,13 @@ def _cut_on_device(
         yield torch.stack(chunk)
 
 
-def central_view(video: dict[str, Any]) -> int:
+def central_view(video: PackedSample) -> int:
     """Return the index of the view of a one-view test: clip ``K // 2``, crop ``C // 2``."""
     clips, crops = len(video["positions"]), len(video["offsets"])
     return clips // 2 * crops + crops // 2
 
 
-def rows_of_views(
-    model: Any, batch: dict[str, Any], function: ViewFunction, max_views: int
-) -> list[Tensor]:
+def rows_of_views(model: Any, batch: Batch, function: ViewFunction, max_views: int) -> list[Tensor]:
     """Return the rows of all views of every video of a batch: N float32 tensors (views, C).
 
     A batch of :func:`sce_video.collate_views` has ``videos`` (frames, from which views are cut
@@ -197,16 +219,16 @@ def mean_representation(
     their number for each video (:func:`~sce_video.evaluation.rows.mean_of_clips`).
     """
 
-    def function(model: Any, batch: dict[str, Any]) -> BatchRows:
+    def function(model: Any, batch: Batch) -> BatchRows:
         def represent(view: Tensor) -> Tensor:
             with torch.autocast(view.device.type, dtype, enabled=dtype != torch.float32):
                 return model(inputs=[view], mode="tensor")[0]
 
         videos = rows_of_views(model, batch, represent, max_views)
         if clips:  # views are numbered clip by clip; views that were cut earlier have one crop
-            crops = [len(video["offsets"]) for video in batch.get("videos", ())] or [1] * len(
-                videos
-            )
+            crops = [1] * len(videos)
+            if "videos" in batch:
+                crops = [len(video["offsets"]) for video in batch["videos"]]
             pairs = zip(videos, crops, strict=True)
             parts = [views.unflatten(0, (-1, n)).mean(dim=1).cpu() for views, n in pairs]
             return BatchRows(torch.cat(parts), max(map(len, videos)), counts=[*map(len, parts)])
@@ -225,7 +247,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
     a row contains their softmax vectors one after another, (G * K,).
     """
 
-    def function(model: Any, batch: dict[str, Any]) -> BatchRows:
+    def function(model: Any, batch: Batch) -> BatchRows:
         def probabilities(view: Tensor) -> Tensor:
             with torch.autocast(view.device.type, dtype, enabled=dtype != torch.float32):
                 logits = model(inputs=view.unsqueeze(1), mode="tensor", stage="head")
@@ -235,8 +257,9 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
         videos = rows_of_views(model, batch, probabilities, max_views)
         # If the views were cut earlier, clips and crops are not distinguished, so take the middle
         # view.
-        central = [central_view(video) for video in batch.get("videos", ())]
-        central = central or [len(videos[0]) // 2] * len(videos)
+        central = [len(videos[0]) // 2] * len(videos)
+        if "videos" in batch:
+            central = [central_view(video) for video in batch["videos"]]
         mean = torch.stack([video.mean(dim=0) for video in videos]).cpu()
         one = torch.stack([v[i] for v, i in zip(videos, central, strict=True)]).cpu()
         return BatchRows(mean, max(map(len, videos)), one)
@@ -247,7 +270,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
 def box_scores(dtype: torch.dtype = torch.float32) -> RowFunction:
     """Compute the action scores of the boxes of every key frame (a row function)."""
 
-    def function(model: Any, batch: dict[str, Any]) -> BatchRows:
+    def function(model: Any, batch: Batch) -> BatchRows:
         counts = [len(boxes) for boxes in batch["boxes"]]
         if sum(counts) == 0:  # no box in any of these key frames
             return BatchRows(torch.empty(0, 0), 1, counts=counts)

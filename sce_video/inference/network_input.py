@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -32,10 +32,12 @@ from sce_video.datasets.transforms import (
     UniformClips,
 )
 from sce_video.engine.weights import checked_backbone
-from sce_video.inference.multi_view import BatchRows
+from sce_video.inference.multi_view import Batch, BatchRows
+from sce_video.utils.records import at
 
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
-_CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
+_TESTED = "UniformClips"
+_CLIPS = ("RandomClips", _TESTED, "OneOfClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
 _IMAGES = ("LoadImage",)
 #: Clip duration in seconds for image networks, which use one frame per clip. Frames that are a
@@ -59,8 +61,6 @@ _MAX_CLIP_PIXELS = 2**28
 #: Ways to resize a frame, see :class:`ModelSettings`
 RESIZES = ("linear", "bilinear", "bicubic", "square", "square_bicubic", "network")
 
-_SQUARES = {"bilinear": "square", "bicubic": "square_bicubic"}
-
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -79,7 +79,7 @@ class ModelSettings:
             aspect ratio. With "network", the network resizes whole frames.
     """
 
-    backbone: dict[str, Any]
+    backbone: dict
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]
     clip_duration: float | None
@@ -117,7 +117,7 @@ class ModelSettings:
                 f"a crop of {self.crop_size} does not fit into a short side of {self.short_side}"
             )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the settings as JSON data, from which :meth:`from_dict` restores them."""
         plain = json.loads(json.dumps(asdict(self)))  # converts tuples to lists
         if self.resize == "linear":  # older files have no such key, and hashes must not change
@@ -125,8 +125,8 @@ class ModelSettings:
         return plain
 
     @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> ModelSettings:
-        """Read settings from untrusted plain data; ValueError for other keys or values."""
+    def from_dict(cls, stored: Any) -> ModelSettings:
+        """Read settings from untrusted data; raise ValueError if keys or values are not valid."""
         names = set(cls.__dataclass_fields__)
         if not isinstance(stored, dict) or {*stored, "resize"} != names:
             raise ValueError(f"these are not the settings of a model: {stored!r:.200}")
@@ -134,7 +134,7 @@ class ModelSettings:
         return cls(**{**values, "backbone": checked_backbone(stored["backbone"])})
 
 
-def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSettings:
+def settings_from_config(cfg: Mapping[str, Any], trusted: bool = False) -> ModelSettings:
     """Find backbone, normalisation, clip and crop in a config of plain dicts and lists.
 
     The clip comes from the training pipeline or, without one, from a test pipeline. A config for
@@ -151,10 +151,9 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     Raises:
         ValueError: If a setting is missing, or the backbone may not be built.
     """
-    model = cfg.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):
+    if (backbone := at(cfg, "model.backbone", dict)) is None:
         raise ValueError("the config has no model.backbone")
-    mean, std = _normalisation(model, cfg)
+    mean, std = _normalisation(cfg)
     train = list(_transforms(cfg, "train"))
     test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
     # Prefer the clip that the network was trained with, because a test may sample other clips.
@@ -163,7 +162,7 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     clip_duration, num_frames = _clip(train + test, image)
     short_side, crop_size = _sizes(training_crop(cfg), test, image)
     return ModelSettings(
-        backbone=checked_backbone(model["backbone"], trusted),
+        backbone=checked_backbone(backbone, trusted),
         mean=mean,
         std=std,
         clip_duration=clip_duration,
@@ -174,11 +173,10 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     )
 
 
-def training_crop(cfg: dict[str, Any]) -> int | None:
+def training_crop(cfg: Mapping[str, Any]) -> int | None:
     """Return the side of a config's square training crop in pixels; None if it has none."""
-    train = _transforms(cfg, "train")
-    crops = (t["size"] for n, t in train if n in TRAIN_CROPS and type(t.get("size")) is int)
-    return next(crops, None)
+    sizes = (at(t, "size", int) for name, t in _transforms(cfg, "train") if name in TRAIN_CROPS)
+    return next((size for size in sizes if size is not None), None)
 
 
 def crop_fits(crop_size: int, trained: int) -> bool:
@@ -186,37 +184,38 @@ def crop_fits(crop_size: int, trained: int) -> bool:
     return trained <= crop_size <= _MAX_CROP_RATIO * trained
 
 
-def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
-    preprocessor = model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
-    if not isinstance(preprocessor, dict):
-        raise ValueError(f"data_preprocessor must be a dict, got {preprocessor!r:.100}")
-    kind = str(preprocessor.get("type", _PREPROCESSORS[0])).removeprefix("sce_video.")
+def _normalisation(cfg: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return mean and standard deviation of the preprocessor, by default as for its class."""
+    given = at(cfg, "model.data_preprocessor") or at(cfg, "data_preprocessor") or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"data_preprocessor must be a dict, got {given!r:.100}")
+    preprocessor = {"type": _PREPROCESSORS[0], "mean": 0.45, "std": 0.225, **given}
+    kind = str(preprocessor["type"]).removeprefix("sce_video.")
     if kind not in _PREPROCESSORS:
         raise ValueError(
             f"data_preprocessor is a {kind}, whose scale of mean and std is not known. "
             f"Use one of {', '.join(_PREPROCESSORS)}"
         )
-    return _tuples(preprocessor.get("mean", 0.45)), _tuples(preprocessor.get("std", 0.225))
+    return _tuples(preprocessor["mean"]), _tuples(preprocessor["std"])
 
 
-def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
+def _transforms(cfg: Mapping[str, Any], part: str) -> Iterator[tuple[str, dict]]:
     """Yield (name, config) of a part's transforms.
 
     They are found in ``<part>_dataloader``, at the top level or in ``test_cfg``, and in
     ``<part>_pipeline``.
     """
-    test_cfg = cfg.get("test_cfg")
     pipelines = []
-    for holder in (cfg, test_cfg if isinstance(test_cfg, dict) else {}):
-        node = holder.get(f"{part}_dataloader")
-        while isinstance(node, dict) and "pipeline" not in node:
-            node = node.get("dataset")  # a wrapper such as RepeatDataset contains another dataset
-        pipelines.append(node.get("pipeline") if isinstance(node, dict) else None)
-    pipelines.append(cfg.get(f"{part}_pipeline"))
+    for place in (f"{part}_dataloader", f"test_cfg.{part}_dataloader"):
+        node = at(cfg, place, dict)
+        while node is not None and "pipeline" not in node:
+            node = at(node, "dataset", dict)  # a wrapper such as RepeatDataset contains a dataset
+        pipelines.append(at(node, "pipeline"))
+    pipelines.append(at(cfg, f"{part}_pipeline"))
     # The config may be untrusted, so everything that is not a transform is skipped.
     for pipeline in pipelines:
         for transform in pipeline if isinstance(pipeline, list | tuple) else ():
-            if isinstance(transform, dict) and isinstance(transform.get("type"), str):
+            if at(transform, "type", str) is not None:
                 yield transform["type"].rpartition(".")[2], transform
 
 
@@ -241,13 +240,13 @@ def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tu
     short_side = None
     # Training at another size through --cfg-options leaves the old crop in the test pipeline.
     for name, transform in test:
-        if name == "ResizeShortSide" and type(transform.get("size")) is int:
-            short_side = transform["size"]
-        if name == "ResizeAsProcessor" and transform.get("size"):
-            size = transform["size"]
+        size = at(transform, "size")
+        if name == "ResizeShortSide":
+            short_side = at(transform, "size", int) or short_side
+        if name == "ResizeAsProcessor" and size:
             short_side = size if isinstance(size, int) else size[0]
-        if name in TEST_CROPS and type(transform.get(TEST_CROPS[name])) is int:
-            crop_size = transform[TEST_CROPS[name]]
+        crop_size = at(transform, TEST_CROPS[name], int) if name in TEST_CROPS else None
+        if crop_size is not None:
             if trained is None or crop_fits(crop_size, trained):
                 return short_side or crop_size, crop_size
             break
@@ -264,23 +263,24 @@ def _resize(test: list[tuple[str, dict]]) -> str:
     """Return the way in which frames are resized, see :class:`ModelSettings`."""
     for name, transform in test:
         if name == "ResizeAsProcessor":
-            square = not isinstance(transform.get("size"), int)
-            interpolation = transform.get("interpolation", "bilinear")
-            return _SQUARES.get(interpolation, "square") if square else interpolation
-        if name == "PackVideo" and transform.get("whole") is True:
+            interpolation = at(transform, "interpolation") or "bilinear"
+            if at(transform, "size", int) is not None:
+                return interpolation
+            return "square_bicubic" if interpolation == "bicubic" else "square"
+        if name == "PackVideo" and at(transform, "whole") is True:
             return "network"
     return "linear"
 
 
-def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
-    """Return clips per video and crops per clip of the test pipeline; ValueError without one."""
+def view_counts(cfg: Mapping[str, Any]) -> tuple[int, int]:
+    """Return clips per video and crops per clip in a test; ValueError without a test pipeline."""
     clips: list[Any] = []
     crops: list[Any] = []
     for name, transform in _transforms(cfg, "test"):
         if name in (*_CLIPS, *_SEGMENTS):
-            clips.append(transform.get("num_clips", 10) if name == "UniformClips" else 1)
+            clips.append({"num_clips": 10, **transform}["num_clips"] if name == _TESTED else 1)
         if name in TEST_CROPS:
-            crops.append(transform.get("num_crops", 3) if name == "PackVideo" else 1)
+            crops.append({"num_crops": 3, **transform}["num_crops"] if name == "PackVideo" else 1)
     if not clips or not crops:
         raise ValueError("the config has no test pipeline (test_dataloader) with clips and crops")
     if type(clips[0]) is not int or not 1 <= clips[0] <= _MAX_CLIPS:
@@ -351,16 +351,14 @@ class VideoNetwork(Protocol):
     def row_size(self) -> int:
         """D, size of a row."""
 
-    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+    def rows(self, batch: Batch, max_views: int) -> BatchRows:
         """Return rows (n, D) of a ``collate_views`` batch, using up to ``max_views`` at a time."""
 
     def to(self, device: torch.device) -> VideoNetwork:
         """Return the network on a device: itself, or a copy."""
 
 
-def embed_batch(
-    network: VideoNetwork, batch: dict[str, Any], max_views: int, name: str
-) -> BatchRows:
+def embed_batch(network: VideoNetwork, batch: Batch, max_views: int, name: str) -> BatchRows:
     """Return the rows of a batch.
 
     Raises:
@@ -429,7 +427,7 @@ def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
         return []
     if settings.resize == "linear":
         return [ResizeShortSide(settings.short_side)]
-    side, square = settings.short_side, settings.resize in _SQUARES.values()
+    side, square = settings.short_side, settings.resize.startswith("square")
     if square and num_crops != 1:
         raise ValueError(
             f"frames squashed to a square allow only one crop, got num_crops={num_crops}"

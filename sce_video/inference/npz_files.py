@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sce_video.utils.files import atomic_file, regular_file
+from sce_video.utils.records import at
 
 #: Alignment of array data in bytes, which memory mapping requires
 _ALIGNMENT = 64
@@ -43,6 +44,8 @@ BLOCK_BYTES = 8 << 20
 DIGEST_BYTES = 1 << 18
 #: Suffix of the member with the checksums of an array
 _DIGESTS = ".crc32"
+#: Arrays of a file by name: an ``np.ndarray``, or a :class:`CheckedArray` if it is read lazily
+Arrays = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 def read_npz(
     path: str | Path, what: str, required: Sequence[str] = (), lazy: Collection[str] = ()
-) -> tuple[dict[str, Any], dict]:
+) -> tuple[Arrays, dict]:
     """Read the arrays of an .npz file by name, and the dict under ``protocol`` ({} if none).
 
     A large array written by :func:`write_npz` is memory-mapped copy-on-write. Its pages need no
@@ -233,11 +236,11 @@ def read_npz(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is not an .npz file, a member is not an array, has not the stated
-            size or contains Python objects (which are never unpickled), ``protocol`` is not JSON,
-            or an array is missing.
+        ValueError: If the file is not an .npz file, an array is missing, a member is not an array,
+            does not have the stated size or contains Python objects (which are never unpickled), or
+            ``protocol`` is not JSON.
     """
-    arrays: dict[str, Any] = {}
+    arrays: Arrays = {}
     try:
         # Check the format first, because np.load would also accept a single .npy file.
         with open(path, "rb", opener=regular_file) as file:
@@ -299,11 +302,9 @@ def _member_header(
     return shape, fortran, dtype
 
 
-def _members(
-    path: str | Path, stored: np.lib.npyio.NpzFile, lazy: Collection[str]
-) -> dict[str, Any]:
+def _members(path: str | Path, stored: np.lib.npyio.NpzFile, lazy: Collection[str]) -> Arrays:
     """Read or map the arrays of an open file by name, as :func:`read_npz` returns them."""
-    arrays: dict[str, Any] = {}
+    arrays: Arrays = {}
     archive = stored.zip
     assert archive is not None
     for info in archive.infolist():
@@ -390,9 +391,9 @@ def read_failures(
     """Return the pairs of file and reason under a name of a provenance.
 
     Raises:
-        ValueError: If they are not pairs of texts.
+        ValueError: If they are not pairs.
     """
-    failures = provenance.get(name) or []
+    failures = at(provenance, name) or []
     if not isinstance(failures, list) or not all(
         isinstance(pair, list) and len(pair) == 2 for pair in failures
     ):

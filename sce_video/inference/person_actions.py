@@ -17,10 +17,15 @@ from sce_video.datasets.readers import open_reader
 from sce_video.datasets.readers.images import FrameFolderReader
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import check_config, load_config
-from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
+from sce_video.engine.weights import (
+    check_backbone_weights,
+    check_classifier_weights,
+    checkpoint_weights,
+)
 from sce_video.inference.model import select_device
 from sce_video.models.memory_format import move_to_device
 from sce_video.registry import MODELS, TRANSFORMS
+from sce_video.utils.records import at
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class ActionModel:
     """
 
     detector: Any
-    pipeline: list[dict[str, Any]]
+    pipeline: list[dict]
     device: torch.device
 
 
@@ -53,12 +58,12 @@ def load_action_model(
     cfg = load_config(config, cfg_options)
     check_config(cfg)
     model = dict(cfg.model)
-    model.setdefault("data_preprocessor", cfg.get("data_preprocessor"))
+    model.setdefault("data_preprocessor", at(cfg, "data_preprocessor"))
     detector = MODELS.build(model)
     stored = load_checkpoint_file(checkpoint)
     check_backbone_weights(detector, stored, str(checkpoint))
     check_classifier_weights(detector, stored, str(checkpoint))
-    detector.load_state_dict(stored.get("state_dict", stored))
+    detector.load_state_dict(checkpoint_weights(stored))
     selected = select_device(device)
     pipeline = [dict(step) for step in cfg.test_dataloader.dataset.pipeline]
     return ActionModel(move_to_device(detector.eval(), selected), pipeline, selected)

@@ -19,6 +19,7 @@ from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.recipes import recipes_folder
 from sce_video.engine.weights import checked_parts, test_settings
 from sce_video.inference.network_input import TEST_CROPS, ModelSettings, settings_from_config
+from sce_video.utils.records import at
 
 #: Keys that describe the recipe's dataset. They are dropped, because a test has its own data.
 _OF_THE_DATA = ("ann_file", "block_size", "class_file", "data_root", "storage_options")
@@ -34,8 +35,8 @@ def stored_test(checkpoint: str | Path) -> Config:
 
     Raises:
         FileNotFoundError: If there is no such checkpoint.
-        ValueError: If it has no config, the config is not plain data, or it names classes of other
-            packages. The config file must then be given.
+        ValueError: If the checkpoint has no config, or a config that is not plain data or names
+            classes of other packages. The test then needs the config file.
     """
     read = load_checkpoint_file(checkpoint)
     stored = stored_config(read, checkpoint)
@@ -44,8 +45,8 @@ def stored_test(checkpoint: str | Path) -> Config:
         content = {**_test(stored, settings), "model": _model(stored["model"], settings)}
     except ValueError as error:
         advice = (
-            "To run a config file that you trust: "
-            f"sce-video test CONFIG {checkpoint}, sce-video embed --config CONFIG"
+            "If you trust its config file, run sce-video test CONFIG "
+            f"{checkpoint} or sce-video embed --config CONFIG"
         )
         raise ValueError(
             f"the config in {checkpoint}: {error}. {lacking_imports(read) or advice}"
@@ -55,10 +56,10 @@ def stored_test(checkpoint: str | Path) -> Config:
     return Config({**runtime, **content}, cfg_text="\n", filename=str(checkpoint))
 
 
-def _model(model: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
+def _model(model: dict, settings: ModelSettings) -> dict[str, object]:
     """Return the network without the parts that only training needs, or the classifier."""
-    head, kind = model.get("cls_head"), "Video"
-    built: dict[str, Any] = {"type": "Encoder", "backbone": settings.backbone}
+    head, kind = at(model, "cls_head"), "Video"
+    built: dict[str, object] = {"type": "Encoder", "backbone": settings.backbone}
     if "roi_head" in model:
         raise ValueError("its network classifies actions of person boxes (roi_head), not videos")
     if head is not None:
@@ -68,36 +69,35 @@ def _model(model: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
     return {**built, "data_preprocessor": preprocessor}
 
 
-def _test(stored: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
+def _test(stored: dict, settings: ModelSettings) -> dict[str, object]:
     """Return loader, loop and metrics, by default as for a pretrained network."""
-    loader, loop = stored.get("test_dataloader"), stored.get("test_cfg")
-    if not isinstance(loader, dict) or not isinstance(loop, dict):
+    loader, loop = (at(stored, key, dict) for key in ("test_dataloader", "test_cfg"))
+    if loader is None or loop is None:
         own = test_settings({"model": settings.to_dict()})
         return {key: value for key, value in own.items() if key != "model"}
     kept = {key: loop[key] for key in ("max_views", "precision") if key in loop}
     for key in ("gallery_dataloader", "selection_dataloader"):
-        if loop.get(key) is not None:
+        if at(loop, key) is not None:
             kept[key] = _loader(loop[key], settings)
     return {
         "test_dataloader": _loader(loader, settings),
         "test_cfg": {"type": "MultiViewTestLoop", **kept},
-        "test_evaluator": checked_parts(stored.get("test_evaluator")),
+        "test_evaluator": checked_parts(at(stored, "test_evaluator")),
     }
 
 
-def _loader(loader: Any, settings: ModelSettings) -> dict[str, Any]:
+def _loader(loader: Any, settings: ModelSettings) -> dict[str, object]:
     """Return a loader without data: a dataset of this package, with the network's test crop."""
-    dataset = loader.get("dataset") if isinstance(loader, dict) else None
-    if not isinstance(dataset, dict):
-        raise ValueError(f"a loader is a dict with a dataset, got {loader!r:.100}")
+    if (dataset := at(loader, "dataset", dict)) is None:
+        raise ValueError(f"a loader must be a dict with a dataset, got {loader!r:.100}")
     dataset = checked_parts({k: v for k, v in dataset.items() if k not in _OF_THE_DATA})
-    if dataset.get("type") == "LanceVideoDataset":
+    if at(dataset, "type") == "LanceVideoDataset":
         dataset["type"] = "VideoDataset"  # a test on a table says so
     for _, step in walk_dicts(dataset, ()):
-        name = TEST_CROPS.get(step.get("type", ""))
-        if name is not None:
-            step[name] = settings.crop_size
-        if step.get("type") == "ResizeShortSide":
+        kind = at(step, "type", str)
+        if kind in TEST_CROPS:
+            step[TEST_CROPS[kind]] = settings.crop_size
+        if kind == "ResizeShortSide":
             step["size"] = settings.short_side
     numbers = {key: value for key, value in loader.items() if isinstance(value, bool | int)}
     return {**numbers, "dataset": dataset}

@@ -42,7 +42,7 @@ from sce_video.inference.model import (
     untrained_model,
     with_random_weights,
 )
-from sce_video.inference.multi_view import BatchRows, mean_representation
+from sce_video.inference.multi_view import Batch, BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.run_record import AlarmLine, RunRecord, run_state
 from sce_video.runs.configs import testing_config
@@ -134,7 +134,7 @@ class ComparedNetworks(VideoModel):
         """Size of a row: the clips of the first network, then those of the next one."""
         return TWO_CLIPS.num_clips * sum(self.sizes.values())
 
-    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+    def rows(self, batch: Batch, max_views: int) -> BatchRows:
         """Compute rows (n, row_size) of the videos in a batch."""
         function = mean_representation(max_views, clips=True)
         with torch.inference_mode():

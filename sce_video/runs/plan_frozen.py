@@ -24,7 +24,7 @@ from sce_video.evaluation.linear_fit_loop import feature_key, write_known
 from sce_video.evaluation.rows import build_eval_dataloader, collect_rows
 from sce_video.inference.clip_features import clip_network
 from sce_video.inference.model import build_model
-from sce_video.inference.multi_view import BatchRows
+from sce_video.inference.multi_view import Batch, BatchRows
 from sce_video.models.backbones.frame_pools import StoredClips
 from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.options.training import FinetuneOptions, request_of
@@ -279,7 +279,7 @@ def _embed(
     encoder: Any = network.encoder
     times: list[float] = []
 
-    def rows_of(_: Any, batch: dict[str, Any]) -> BatchRows:
+    def rows_of(_: Any, batch: Batch) -> BatchRows:
         found = network.rows(batch, _MAX_VIEWS)
         times.append(time.monotonic())
         if len(times) in (2, 4):  # the first batch also starts the loader, which reads ahead

@@ -207,12 +207,12 @@ def test_a_folder_of_timm(tmp_path, monkeypatch):
     ("changes", "match"),
     [
         (dict(architecture="resnet34"), "lacks 80 weights of timm's ResNet2d, first layer1.2"),
-        (dict(pretrained_cfg=None), "config.json states no input"),
-        (dict(pretrained_cfg={**TIMM, "crop_pct": 0}), "states no input .*division by zero"),
-        (dict(pretrained_cfg={**TIMM, "mean": "abc"}), "states no input .*could not convert"),
+        (dict(pretrained_cfg=None), "config.json does not state a supported input"),
+        (dict(pretrained_cfg={**TIMM, "crop_pct": 0}), "does not state a supported input .*division by zero"),
+        (dict(pretrained_cfg={**TIMM, "mean": "abc"}), "does not state a supported input .*could not convert"),
         (
             dict(pretrained_cfg={**TIMM, "input_size": [10**9]}),
-            "states no input .*expected 3",
+            "does not state a supported input .*expected 3",
         ),
     ],
 )

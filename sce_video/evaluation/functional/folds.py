@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,11 +32,12 @@ class Folds:
     text: str
     rule: str = ""
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Return the entries for a result's provenance."""
-        entries: dict[str, Any] = {"left_out": self.text}
-        count = len(self.numbers.unique())
-        return entries | ({"folds": {"count": count, "rule": self.rule}} if self.rule else {})
+        if not self.rule:
+            return {"left_out": self.text}
+        folds = {"count": len(self.numbers.unique()), "rule": self.rule}
+        return {"left_out": self.text, "folds": folds}
 
 
 def divide(

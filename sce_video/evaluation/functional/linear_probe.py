@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -238,9 +238,14 @@ class _Scaled:
         """Return weight^T and bias at the minimum, starting from the given values."""
         u = torch.linalg.solve(self.scales, weight, left=False)
         v = bias / self.of_bias
-        options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
-        options |= {"history_size": 20, "line_search_fn": "strong_wolfe", "max_iter": max_iter}
-        optimizer = torch.optim.LBFGS([u, v], **options)
+        optimizer = torch.optim.LBFGS(
+            [u, v],
+            max_iter=max_iter,
+            tolerance_grad=1e-6,
+            tolerance_change=1e-10,
+            history_size=20,
+            line_search_fn="strong_wolfe",
+        )
 
         def closure() -> float:
             loss, u.grad, v.grad = self.evaluate(u, v)

@@ -263,17 +263,19 @@ def seeds_test(
     units: np.ndarray | None = None,
     classes: np.ndarray | None = None,
 ) -> tuple[tuple[float, float], float]:
-    """Compare two settings trained with several seeds: interval and two-sided p-value.
+    """Compare two settings trained with several seeds, and return an interval and a p-value.
 
-    Both generalise to other seeds and other videos. Runs and videos are random draws, and all runs
-    use the same videos. This is the model of readers and cases by Obuchowski and Rockette (1995),
-    with readers nested in the treatment. The difference of the means over runs has the variance ::
+    The 95 % interval of the difference and the two-sided p-value generalise to other seeds and
+    other videos. Runs and videos are random draws, and all runs use the same videos. This is the
+    model of readers and cases by Obuchowski and Rockette (1995), with readers nested in the
+    treatment. The difference of the means over runs has the variance ::
 
         spread / runs of both settings + max(0, variance over videos - noise / runs of both)
 
-    where both other terms contain the noise of single runs on single videos. Student's t has the
-    degrees of freedom of Satterthwaite (1946), which are close to the number of runs if the spread
-    of the runs dominates. A setting with one run is assumed to spread like the other setting.
+    The noise of single runs on single videos is part of the spread and of the variance over videos,
+    so it is subtracted once. Student's t has the degrees of freedom of Satterthwaite (1946), which
+    are close to the number of runs if the spread of the runs dominates. A setting with one run is
+    assumed to spread like the other setting.
 
     ``first`` and ``second`` are outcomes (runs, N) of the same samples. At least one setting must
     have two or more runs, and there must be two or more units (see :func:`bootstrap_intervals`).

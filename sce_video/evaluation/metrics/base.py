@@ -1,4 +1,4 @@
-"""Base class of metrics, which map a dataset's rows to named numbers; outcomes and tables.
+"""Metrics, which compute named numbers from a dataset's rows, their outcomes, and tables.
 
 A custom metric is one class in one file::
 
@@ -30,6 +30,7 @@ from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.inference.npz_files import as_integers, as_matrix, as_strings, read_npz, write_npz
 from sce_video.utils.command import Progress
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
+from sce_video.utils.records import at
 
 #: Keys of a data sample in mmaction2 1.2, in mmaction2 1.1 (entries are ``{"item": tensor}``), and
 #: in plain dicts
@@ -80,8 +81,8 @@ class RowMetric(BaseMetric):
         super().__init__(collect_device="cpu")
         self.device = torch.device("cpu")
         self.folder = Path(".")
-        self.details: dict[str, Any] = {}
-        self.provenance: dict[str, Any] = {}
+        self.details: dict[str, object] = {}
+        self.provenance: dict[str, object] = {}
         self.text = ""
         self.outcomes: dict[str, Tensor] = {}
         self.intervals: dict[str, list[float] | None] = {}
@@ -293,13 +294,13 @@ def needs_gallery(metrics: Sequence[BaseMetric]) -> bool:
 def listed_metrics(
     metrics: Sequence[BaseMetric], numbers: dict[str, float]
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the numbers to list in the log, and texts that show or explain the others."""
+    """Return the metrics to list in the log, and paragraphs about all other metrics."""
     texts = [metric.text for metric in metrics if getattr(metric, "text", "")]
     shown = {name for metric in metrics for name in getattr(metric, "in_text", ())}
     return {name: value for name, value in numbers.items() if name not in shown}, texts
 
 
-def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
+def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, object]]:
     """Return the settings of the metrics that have any, by key."""
     own = (metric for metric in metrics if isinstance(metric, RowMetric))
     return {metric.key: metric.settings() for metric in own if metric.settings()}
@@ -378,7 +379,7 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         )
 
 
-#: Chance level from which on a metric is meaningless
+#: Chance level at and above which a metric says nothing about a network
 MEANINGLESS = 0.9
 #: Confidence intervals by metric; None if an interval is not defined
 Intervals = Mapping[str, Sequence[float] | None]
@@ -387,7 +388,7 @@ _ONE_VIEW = "one_view_"
 
 def format_metrics(
     metrics: dict[str, float],
-    provenance: dict[str, Any],
+    provenance: Mapping[str, Any],
     intervals: Intervals | None = None,
     baselines: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
@@ -395,16 +396,15 @@ def format_metrics(
 
     Fractions from 0 to 1 are shown in percent, with 95 % intervals and the values of the
     ``baselines``, such as chance. Top-k accuracies of fewer than 2k classes are omitted, and so are
-    metrics that guessing nearly always fulfils. The provenance comes from
+    metrics on which guessing nearly always succeeds. The provenance comes from
     :func:`~sce_video.evaluation.provenance.describe_evaluation`.
     """
-    name = provenance["checkpoint"].get("path") or provenance["checkpoint"]["source"]
+    name = at(provenance, "checkpoint.path") or provenance["checkpoint"]["source"]
     against, chosen = "", ""
     if "bank_videos" in provenance:
         against = f" against {provenance['bank_videos']} of the gallery"
     elif "groups" in provenance:
-        left_out = provenance.get("left_out", f"one of {len(provenance['groups'])} groups")
-        against = f", leaving out {left_out}"
+        against = f", leaving out {provenance['left_out']}"
     if "chosen_on_test" in provenance:
         data = "these very samples" if provenance["chosen_on_test"] else "other samples"
         chosen = f" (epoch {provenance['epochs']}, chosen on {data}; the result is the last)"
@@ -413,7 +413,7 @@ def format_metrics(
         f"{name}{chosen}: {provenance['videos']} videos{against}, {provenance['failures']} could "
         f"not be decoded, {views} views of each"
     )
-    metrics = telling(metrics, provenance, (baselines or {}).get("chance", {}))
+    metrics = telling(metrics, provenance, at(baselines, "chance"))
     if not any(name.startswith(_ONE_VIEW) for name in metrics):
         return format_metric_lines(metrics, title, intervals, baselines)
     many = f"{provenance.get('clips', views)} x {provenance.get('crops', 1)} views"
@@ -431,19 +431,15 @@ def telling(
     provenance: Mapping[str, Any],
     chance: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return the metrics except those that guessing fulfils, unless no others are left.
+    """Return the metrics that are informative, or all of them if none is.
 
-    These are top-k accuracies of few classes, whose number is in the provenance, and metrics that
-    ``chance`` nearly always fulfils.
+    A top-k accuracy of few classes, whose number is in the provenance, is not informative. Neither
+    is a metric whose value by ``chance`` is at least :data:`MEANINGLESS`.
     """
-    classes = provenance.get("num_classes", provenance.get("test", {}).get("num_classes"))
-    known = chance or {}
-    kept = {
-        name: value
-        for name, value in metrics.items()
-        if not is_trivial(name, classes) and known.get(name, 0.0) < MEANINGLESS
-    }
-    return kept or metrics
+    classes = at(provenance, "num_classes") or at(provenance, "test.num_classes")
+    easy = {name for name, level in (chance or {}).items() if level >= MEANINGLESS}
+    easy |= {name for name in metrics if is_trivial(name, classes)}
+    return {name: value for name, value in metrics.items() if name not in easy} or metrics
 
 
 def format_metric_lines(

@@ -13,6 +13,7 @@ from sce_video.evaluation.functional.statistics import check_ranks, mean_class_a
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
+from sce_video.utils.records import at
 
 
 @METRICS.register_module()
@@ -102,7 +103,7 @@ class AVAMeanAP(RowMetric):
         """Compute the mAP; raise ValueError if the dataset has no boxes or key-frame list."""
         if rows.counts is None or not {"key", "boxes"} <= rows.columns.keys():
             raise ValueError("AVAMeanAP needs scores of boxes from an AVADataset")
-        ann_file = self.ann_file or (self.dataset_meta or {}).get("ann_file")
+        ann_file = self.ann_file or at(self.dataset_meta, "ann_file")
         if ann_file is None:
             raise ValueError(
                 "AVAMeanAP needs an ann_file with the key frames, because the dataset has none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -92,10 +92,10 @@ def rank_gallery(
     """Compute R@k of queries in a gallery, with centred and plain features.
 
     A gallery video with the query's path is excluded, so the two labelled sets may overlap or be
-    the same. Centring uses the means of the whole sets. The ranks ``ks`` may have any order. At a
-    time, ``block`` queries are compared with ``gallery_block`` gallery rows. ValueError is raised
-    if labels are missing, features have different sizes, a rank is below 1, or a query has no
-    gallery video. The message names files and videos.
+    the same. Centring uses the means of the whole sets. The ranks ``ks`` may have any order.
+    ``block`` queries are compared with ``gallery_block`` gallery rows at a time. ValueError is
+    raised if labels are missing, features have different sizes, a rank is below 1, or a query has
+    no gallery video. The message names files and videos.
     """
     check_ranks(ks)
     for features in (queries, gallery):
@@ -108,10 +108,17 @@ def rank_gallery(
         torch.tensor([number.get(path, -1) for path in part.paths]) for part in (queries, gallery)
     )
     shared = int(torch.isin(own, others).sum())
-    options: dict[str, Any] = {"k": max(ks), "groups": (own, others) if shared else None}
-    options |= {"block": block, "gallery_block": gallery_block}
-    tensors = queries.values, gallery.values, queries.labels, gallery.labels
-    rankings = {name: rank(*tensors, centred=name == "centred", **options) for name in _PREFIXES}
+    rankings = {
+        name: rank(
+            *(queries.values, gallery.values, queries.labels, gallery.labels),
+            k=max(ks),
+            centred=name == "centred",
+            groups=(own, others) if shared else None,
+            block=block,
+            gallery_block=gallery_block,
+        )
+        for name in _PREFIXES
+    }
     alone = torch.nonzero(torch.isneginf(rankings["plain"].similarities[:, 0])).flatten().tolist()
     if alone:
         raise ValueError(
@@ -252,7 +259,7 @@ class FewShot(RowMetric):
 
             accuracy = for_each_group(rows, gallery, hits).double().mean(dim=0)
         metrics: dict[str, float] = {}
-        table: list[dict[str, Any]] = []
+        table: list[dict[str, object]] = []
         for kind, name in enumerate(CLASSIFIERS):
             for column, shots in enumerate(self.shots):
                 draws = accuracy[:, column, kind]  # accuracy is (draws, shots, 2)

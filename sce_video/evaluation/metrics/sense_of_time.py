@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +23,7 @@ from sce_video.evaluation.metrics.base import (
 )
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
+from sce_video.utils.records import at
 
 #: Pairs of Something-Something V2 classes that differ by the direction of time
 OPPOSITES: tuple[tuple[str, str], ...] = (
@@ -198,7 +198,7 @@ class SenseOfTime(RowMetric):
             self._check(part)
         classes: list[str] = []
         if self.pairs is not None or self.factors is not None:
-            classes = list((self.dataset_meta or {}).get("classes") or ())
+            classes = list(at(self.dataset_meta, "classes") or ())
             if not classes:
                 raise ValueError(
                     "pairs and factors need class names, which the dataset does not have. Use a "
@@ -284,14 +284,21 @@ class SenseOfTime(RowMetric):
     def _neighbours(self, measure: str, queries: Rows, training: Rows, num_classes: int) -> Tensor:
         """Compute class scores of kNN, or hits of retrieval."""
         labels = queries.labels.to(self.device), training.labels.to(self.device)
-        options: dict[str, Any] = {"k": self.k, "temperature": self.temperature}
         found = []
         for pair in self._combinations(queries, training):
             q, t = (values.to(self.device) for values in pair)
             if measure == "knn":
-                found.append(knn_scores(q, t, labels[1], num_classes=num_classes, **options).cpu())
+                scores = knn_scores(
+                    q,
+                    t,
+                    labels[1],
+                    k=self.k,
+                    temperature=self.temperature,
+                    num_classes=num_classes,
+                )
             else:
-                found.append(rank(q, t, *labels, k=1).hits[:, 0].cpu())
+                scores = rank(q, t, *labels, k=1).hits[:, 0]
+            found.append(scores.cpu())
         return torch.stack(found, dim=1)
 
     def _probes(self, name: str, rows: Rows, gallery: Rows | None) -> Tensor:
@@ -301,12 +308,16 @@ class SenseOfTime(RowMetric):
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
                 fitted: dict[int, FittedProbe] = {}  # by id of y, so that each is fitted once
-                options: dict[str, Any] = {"groups": training.kept_together, "on_fit": on_fit}
-                options["device"] = self.device
                 scores = []
                 for x, y in self._combinations(queries, training):
                     if id(y) not in fitted:
-                        fitted[id(y)] = fit_linear_probe(y, training.labels, **options)
+                        fitted[id(y)] = fit_linear_probe(
+                            y,
+                            training.labels,
+                            groups=training.kept_together,
+                            device=self.device,
+                            on_fit=on_fit,
+                        )
                     scores.append(fitted[id(y)].scores(x, num_classes))
                 return torch.stack(scores, dim=1)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
+from torch import Tensor
 
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, save_checkpoint_file
 from sce_video.engine.config.load import load_config
@@ -45,6 +46,7 @@ from sce_video.models.backbones.timm_package import timm
 from sce_video.options.connect import DEFAULT_FRAME_POOL
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, file_identity, write_text
+from sce_video.utils.records import at
 from sce_video.utils.run_files import (
     CONFIG,
     MODEL_PREFIX,
@@ -60,7 +62,9 @@ from sce_video.utils.storage import is_url
 _CLIPS = 4  # number of clips per video, as in sce-video embed and index
 
 
-def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
+def encoder_config(
+    backbone: Mapping[str, object], settings: ProcessorSettings
+) -> dict[str, object]:
     """Return a config for ``sce-video embed``, ``index`` and ``evaluate``."""
     pipeline = evaluation_pipeline(settings)
     videos = {"type": "VideoDataset", "data_root": "data/videos", "pipeline": pipeline}
@@ -88,7 +92,7 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
     }
 
 
-def _resize(settings: ProcessorSettings) -> dict[str, Any]:
+def _resize(settings: ProcessorSettings) -> dict[str, object]:
     """Return the transform that resizes frames as the processor does."""
     side = settings.short_side
     size = (side, side) if settings.square else side
@@ -96,17 +100,12 @@ def _resize(settings: ProcessorSettings) -> dict[str, Any]:
     return {"type": "ResizeAsProcessor", "size": size, "interpolation": interpolation}
 
 
-def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
+def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, object]]:
     """Return the steps from a file to the clips of a video, as the processor makes them."""
-    if settings.clip_duration is None:
-        clip: dict[str, Any] = {"type": "CenterSegmentClip", "num_frames": settings.num_frames}
-    else:
-        clip = {
-            "type": "UniformClips",
-            "clip_duration": settings.clip_duration,
-            "num_frames": settings.num_frames,
-            "num_clips": _CLIPS,
-        }
+    clip: dict[str, object] = {"type": "CenterSegmentClip", "num_frames": settings.num_frames}
+    if settings.clip_duration is not None:
+        sampling = {"clip_duration": settings.clip_duration, "num_clips": _CLIPS}
+        clip |= {"type": "UniformClips", **sampling}
     resize = {**_resize(settings), "crop": None if settings.square else settings.crop_size}
     pack = {"type": "PackVideo", "crop_size": settings.crop_size, "num_crops": 1}
     return [
@@ -133,13 +132,13 @@ class ImportedEncoder:
         settings: Input settings of the network.
         parameters: Number of parameters of the backbone.
         unused: Number of weights of other parts.
-        has_text: Whether it can embed texts.
+        has_text: Whether it can embed text.
         checkpoint: Path of the checkpoint.
     """
 
     kind: str
     pool: str
-    backbone: dict[str, Any]
+    backbone: Mapping[str, object]
     settings: ProcessorSettings
     parameters: int
     unused: int
@@ -150,9 +149,9 @@ class ImportedEncoder:
 def run_of_model(run: str | os.PathLike) -> str:
     """Return a run or checkpoint unchanged, and for a third-party model the folder of its run.
 
-    The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
-    made once for each pool and state of the model's files (size, modification time and inode:
-    reading all weights at every call would take longer than the rest).
+    The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder).
+    It is made once for each pool and each state of the model's files. The state consists of size,
+    modification time and inode, because reading all weights in every call would be slow.
 
     Args:
         run: A run or checkpoint; ``hf:MODEL``, or the folder of a transformers or timm model; or
@@ -232,8 +231,8 @@ def _imported_once(
         facts, short = [*facts, pool], f"{short}_{pool}"
     digest = hashlib.sha256(json.dumps([_FORMAT, *facts]).encode()).hexdigest()[:16]
     out = cache_folder() / "encoders" / digest / short
-    # A run without it was interrupted.
-    if not (out / CONFIG).is_file():  # written last
+    # The config is written last, so a run without it was interrupted.
+    if not (out / CONFIG).is_file():
         import_encoder(name, out, pool=pool, folder=folder)
     return str(out)
 
@@ -285,7 +284,7 @@ def _write_image_network(
 
 
 def _write_run(
-    out: Path, config: dict[str, Any], weights: dict[str, Any], meta: dict[str, Any]
+    out: Path, config: dict[str, object], weights: dict[str, Tensor], meta: Mapping[str, object]
 ) -> str:
     """Write a config and a checkpoint of a network, and return the path of the checkpoint."""
     cfg = Config(config)
@@ -328,7 +327,7 @@ def import_encoder(
             installed.
     """
     if starts_of(Path(out)):  # its config would be replaced, and its newest checkpoint, too
-        raise ValueError(f"{out} is the folder of a training: give another folder")
+        raise ValueError(f"{out} is the folder of a training run. Give another folder")
     name = name.removeprefix(MODEL_PREFIX)
     if folder is None and not (is_public_network(name) or os.path.isfile(name)):
         folder = _find_folder(name)
@@ -347,7 +346,7 @@ def import_encoder(
         raise ValueError(f"pool of {name} must be one of {', '.join(known)}, got {pool!r}")
     settings = read_processor(folder, config).with_clip(frames, fps)
     architecture = architecture_of(config)
-    backbone: dict[str, Any] = {"type": "HFEncoder", "architecture": architecture, "pool": pool}
+    backbone: dict = {"type": "HFEncoder", "architecture": architecture, "pool": pool}
     try:
         with bounded_by_files(folder):
             encoder = MODELS.build(checked_backbone(backbone))
@@ -355,8 +354,8 @@ def import_encoder(
         raise EncoderError(f"{name}: its network cannot be built: {error}") from error
     clip = {"frames": settings.num_frames, "size": settings.crop_size}
     if refused := encoder.refused(clip["frames"], clip["size"], clip["size"]):
-        advice = ": leave --frames out" if frames is not None and refused.what == "frames" else ""
-        raise ValueError(f"{name} takes {refused.takes}, got {clip[refused.what]}{advice}")
+        advice = ". Remove --frames" if frames is not None and refused.what == "frames" else ""
+        raise ValueError(f"{name} accepts {refused.takes}, got {clip[refused.what]}{advice}")
     parts, unused = load_parts(folder, config, pool)
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size
@@ -366,9 +365,7 @@ def import_encoder(
         for key, value in module.state_dict().items():
             weights[f"{prefix}.{part}.{key}"] = value.contiguous()
     text = stored_text(folder, config) if "text_model" in parts else None
-    meta: dict[str, Any] = {"encoder": {"name": name, "pool": pool}}
-    if text is not None:
-        meta["text"] = text
+    meta = {"encoder": {"name": name, "pool": pool}, **({} if text is None else {"text": text})}
     of_backbone = [parts[key] for key in ("network", "pooler")]
     return ImportedEncoder(
         kind=architecture["model_type"],
@@ -389,7 +386,7 @@ _DROPPED = ("benchmark", "split", "settings")
 def write_recipe(
     recipe: str | os.PathLike,
     out: str | os.PathLike,
-    encoder: dict[str, Any],
+    encoder: Mapping[str, object],
     settings: ProcessorSettings,
     checkpoint: str,
 ) -> Path:
@@ -397,17 +394,19 @@ def write_recipe(
 
     The recipe is the file or name of a training config, whose optimiser, schedule, augmentation and
     heads stay the same. A finetuning recipe gets the weights as ``pretrained``, any other recipe as
-    the initialisation of its backbone. EncoderError is raised if the recipe trains nothing or its
-    views do not suit the encoder.
+    the initialisation of its backbone. EncoderError is raised if the recipe does not train a
+    backbone, or its views do not suit the encoder.
     """
     cfg = load_config(str(recipe))
-    model = cfg.get("model") or {}
-    if cfg.get("train_cfg") is None or not isinstance(model.get("backbone"), dict):
-        raise EncoderError(f"{recipe} trains no backbone: give a pretraining or a finetuning")
+    replaced = at(cfg, "model.backbone", dict)
+    if at(cfg, "train_cfg") is None or replaced is None:
+        raise EncoderError(
+            f"{recipe} does not train a backbone. Choose a pretraining or finetuning recipe"
+        )
     backbone = {k: v for k, v in encoder.items() if k != "resize_to"}
     with torch.device("meta"):  # no memory for weights
         built = MODELS.build(backbone)
-    frozen = model["backbone"].get("frozen_stages", -1)
+    frozen = replaced.get("frozen_stages", -1)
     checkpoint = os.path.abspath(checkpoint)
     if "pretrained" in cfg:
         cfg.pretrained = checkpoint
@@ -415,10 +414,10 @@ def write_recipe(
         init = {"type": "Pretrained", "checkpoint": checkpoint, "prefix": "backbone."}
         backbone["init_cfg"] = init
     cfg.model.backbone = {**backbone, "frozen_stages": frozen}
-    if isinstance(model.get("cls_head"), dict):
+    if at(cfg, "model.cls_head", dict) is not None:
         cfg.model.cls_head.in_channels = built.out_channels
     for holder in (cfg, cfg.model):
-        if isinstance(holder.get("data_preprocessor"), dict):
+        if at(holder, "data_preprocessor", dict) is not None:
             holder.data_preprocessor.update(mean=settings.mean, std=settings.std)
             holder.data_preprocessor.pop("channels_last", None)
     for holder, key in _pipelines(cfg._cfg_dict):
@@ -442,17 +441,18 @@ def _pipelines(node: Any) -> Iterator[tuple[dict, str]]:
 def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) -> dict:
     """Return a step of a pipeline with the frames and sizes of the encoder."""
     step = dict(step)
-    kind = str(step.get("type")).rpartition(".")[2]
-    if step.get("num_local_views") and getattr(encoder, "takes_one_size", False):
+    kind = str(at(step, "type")).rpartition(".")[2]
+    if at(step, "num_local_views") and getattr(encoder, "takes_one_size", False):
+        side = settings.crop_size
         raise EncoderError(
-            f"{recipe} has local views, which are smaller, and the encoder takes views of "
-            f"{settings.crop_size}x{settings.crop_size} pixels only: take a recipe without them"
+            f"{recipe} uses smaller local views, but the encoder accepts only views of {side}x"
+            f"{side} pixels. Choose a recipe without local views"
         )
     if "num_frames" in step:
         step["num_frames"] = settings.num_frames
         if "clip_duration" in step and settings.clip_duration is not None:
             step["clip_duration"] = settings.clip_duration
-    if kind == "ResizeShortSide" and isinstance(step.get("size"), int):
+    if kind == "ResizeShortSide" and at(step, "size", int) is not None:
         return _resize(settings)
     if kind == "ResizeShortSide":  # a training range, before a random crop
         low, high = step["size"]

@@ -39,7 +39,7 @@ def encoder(options: EncoderOptions) -> EncoderResult:
     """
     check_out(options.out)
     if any(path.name != "epoch_0.pth" for path in find_checkpoints(options.out)):
-        raise ValueError(f"{options.out} holds a training: give another folder (--out)")
+        raise ValueError(f"{options.out} contains a training run. Give another folder (--out)")
     named = is_model(options.model) or os.path.isfile(options.model)
     network = options.model if named else MODEL_PREFIX + options.model
     check_run(network)

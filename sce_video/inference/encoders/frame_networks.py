@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
@@ -30,7 +29,7 @@ class ImageNetwork:
     """
 
     name: str
-    backbone: dict[str, Any]
+    backbone: dict
     weights: dict[str, Tensor]
     settings: ProcessorSettings
     unused: list[str] = field(default_factory=list)
@@ -38,7 +37,7 @@ class ImageNetwork:
     @classmethod
     def of_timm(
         cls,
-        backbone: dict[str, Any],
+        backbone: dict,
         weights: Mapping[str, Tensor],
         settings: ProcessorSettings,
         unused: list[str],
@@ -53,10 +52,10 @@ class ImageNetwork:
         return bool(self.unused)
 
 
-def timm_backbone(architecture: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
+def timm_backbone(architecture: str, model_args: Mapping[str, object]) -> dict[str, object]:
     """Return the config of a backbone for a timm network."""
-    backbone: dict[str, Any] = {"type": "TimmEncoder", "architecture": architecture}
-    return {**backbone, "model_args": dict(model_args)} if model_args else backbone
+    given = {"model_args": dict(model_args)} if model_args else {}
+    return {"type": "TimmEncoder", "architecture": architecture, **given}
 
 
 #: Input settings of an image network, with clips that suit its motion features.

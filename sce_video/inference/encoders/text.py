@@ -15,6 +15,7 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.weights import bounded_network, checked_backbone
 from sce_video.models.backbones.hf_encoder import FAMILIES, config_of, family_of, transformers
 from sce_video.utils.files import read_json, read_text
+from sce_video.utils.records import at
 
 _PREFIX = "text_encoder."
 #: Files of a tokenizer: either the first, or the other two as for CLIP
@@ -24,7 +25,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
 _SIGLIP = {"BPE": ("<pad>", ""), "Unigram": ("</s>", string.punctuation)}
 
 
-def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
+def stored_text(folder: Path, config: Any) -> dict[str, str | int] | None:
     """Return a model's tokenizer as plain data for its checkpoint; None if it has none."""
     from tokenizers import Regex, Tokenizer, normalizers
 
@@ -60,14 +61,12 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
 
 def has_text(backbone: Any) -> bool:
     """Return whether a backbone with this config embeds videos in the same space as texts."""
-    config = backbone if isinstance(backbone, dict) else {}
-    architecture = config.get("architecture")
-    kind = architecture.get("model_type") if isinstance(architecture, dict) else None
-    shared = config.get("pool") == "projection" and isinstance(kind, str)
+    kind = at(backbone, "architecture.model_type", str)
+    shared = at(backbone, "pool") == "projection"
     return shared and kind in FAMILIES and bool(FAMILIES[kind].text)
 
 
-def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: str) -> np.ndarray:
+def text_feature(checkpoint: str | os.PathLike, backbone: dict, text: str) -> np.ndarray:
     """Compute the embedding (D,) float32 of a text by a video-text model, not normalised.
 
     Args:
@@ -83,17 +82,16 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: 
     if not text.strip():
         raise ValueError("the text of the query is empty")
     stored = load_checkpoint_file(os.fspath(checkpoint))
-    meta = stored.get("meta")
-    found = meta.get("text") if isinstance(meta, dict) else None
+    found = at(stored, "meta.text", dict)
     weights = {
         key.removeprefix(_PREFIX): value
-        for key, value in stored.get("state_dict", {}).items()
+        for key, value in (at(stored, "state_dict", dict) or {}).items()
         if key.startswith(_PREFIX)
     }
-    if not isinstance(found, dict) or not weights:
+    if found is None or not weights:
         raise ValueError(
-            f"{os.fspath(checkpoint)} has no text encoder, so the index cannot be searched by a "
-            "text: build it with a video-text model, for example sce-video index VIDEOS "
+            f"{os.fspath(checkpoint)} has no text encoder, so the index cannot be searched by "
+            "text. Build it with a video-text model, for example sce-video index VIDEOS "
             "--checkpoint hf:microsoft/xclip-base-patch32"
         )
     try:
@@ -103,7 +101,8 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: 
     tokens = tokenizer.encode(text).ids  # including the start and end tokens
     if len(tokens) > found["max_tokens"]:
         raise ValueError(
-            f"the text has {len(tokens)} tokens, the model takes {found['max_tokens']}: shorten it"
+            f"the text has {len(tokens)} tokens, but the model accepts at most "
+            f"{found['max_tokens']}. Shorten the text"
         )
     config = config_of(checked_backbone(backbone)["architecture"])
     family = family_of(config.model_type)
@@ -114,7 +113,7 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: 
     own = model.state_dict()
     own = {name: own[name] for name in own if name.partition(".")[0] in family.text}
     if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in weights.items()}:
-        raise ValueError("the text encoder in the checkpoint does not fit its network")
+        raise ValueError("the weights of the text encoder do not match its config")
     model.load_state_dict(weights, strict=False)
     inputs = {"input_ids": torch.tensor([tokens])}
     if not family.siglip_text:  # SigLIP was trained without a mask, so padding stays visible

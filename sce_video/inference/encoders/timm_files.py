@@ -28,16 +28,21 @@ from sce_video.models.backbones.timm_encoder import build_network, check_archite
 from sce_video.models.backbones.timm_package import timm
 from sce_video.registry import MODELS
 from sce_video.utils.files import read_json
+from sce_video.utils.records import at
 from sce_video.utils.run_files import MODEL_CONFIG
 
 #: Networks that timm and torchvision define alike, by the depth of a ``ResNet2d``. They do not need
 #: timm.
 RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101}
+#: timm's defaults of optional entries in ``pretrained_cfg``.
+_TIMM_DEFAULTS = {"crop_pct": 0.875, "crop_mode": "center", "interpolation": "bilinear"}
+#: Supported values of entries in ``pretrained_cfg``.
+_KNOWN = {"interpolation": ("bilinear", "bicubic"), "crop_mode": ("center", "squash")}
 #: timm's entries about the ends of a network, which follow from the weights or are dropped.
 _ENDS = ("in_chans", "num_classes", "global_pool")
 
 
-def timm_config(folder: Path) -> dict[str, Any] | None:
+def timm_config(folder: Path) -> Mapping[str, Any] | None:
     """Return the content of a folder's ``config.json``; None if it is not in timm's layout."""
     path = folder / MODEL_CONFIG
     stored = read_json(path) if path.is_file() else None
@@ -61,7 +66,7 @@ def timm_network(folder: Path, stored: Mapping[str, Any]) -> ImageNetwork:
     given, architecture = stored["pretrained_cfg"], stored["architecture"]
     settings = _input(given, path)
     weights = read_weights(folder)
-    model_args = stored.get("model_args") or {}
+    model_args = at(stored, "model_args") or {}
     only_ends = isinstance(model_args, dict) and not {*model_args} - {*_ENDS}
     if isinstance(architecture, str) and architecture in RESNETS and only_ends:
         return resnet(architecture, weights, settings, str(folder))
@@ -93,12 +98,8 @@ def resnet(
     Raises:
         EncoderError: If the weights do not fit.
     """
-    stem = weights.get("bn1.weight")
-    backbone = {
-        "type": "ResNet2d",
-        "depth": RESNETS[architecture],
-        "base_channels": 64 if stem is None else len(stem),
-    }
+    width = len(weights["bn1.weight"]) if "bn1.weight" in weights else 64
+    backbone = {"type": "ResNet2d", "depth": RESNETS[architecture], "base_channels": width}
     with torch.device("meta"), bounded_network(dict(weights)):
         network = MODELS.build(checked_backbone(backbone))
     own, unused = own_weights(network, weights, {"fc.weight", "fc.bias"}, source)
@@ -113,7 +114,7 @@ def own_weights(
     Networks of older layouts are renamed by the function with which timm reads them.
 
     Args:
-        network: Network without a classifier; it may be on no memory.
+        network: Network without a classifier, which may be on the "meta" device.
         weights: Content of the file.
         classifier: Names of the classifier's weights.
         source: File or folder, for messages.
@@ -129,20 +130,20 @@ def own_weights(
     name = type(network).__name__
     if missing := sorted(required - found.keys()):
         raise EncoderError(
-            f"{source} lacks {len(missing)} weights of timm's {name}, first {missing[0]}. The "
-            "architecture in its config is another one, or the file is not a network of timm"
+            f"{source} lacks {len(missing)} weights of timm's {name}, the first is {missing[0]}. "
+            "The architecture in its config is wrong, or the file does not contain a timm network"
         )
     for key, value in own.items():
         if key in found and found[key].shape != value.shape:
             raise EncoderError(
-                f"{source}: {key} has the shape {tuple(found[key].shape)} and not "
+                f"{source}: {key} has the shape {tuple(found[key].shape)} instead of "
                 f"{tuple(value.shape)}. Check the architecture and model_args in its config"
             )
     unused = [key for key in found if key not in own]
     if stray := [key for key in unused if key not in classifier]:
         raise EncoderError(
-            f"{source} has {len(stray)} weights for which {name} has no place, first {stray[0]}. "
-            "Check the architecture and model_args in its config"
+            f"{source} contains {len(stray)} weights that timm's {name} does not have, the first "
+            f"is {stray[0]}. Check the architecture and model_args in its config"
         )
     zero = torch.zeros((), dtype=torch.int64)  # a counter that files may lack
     values = {key: found.get(key, zero) for key in own}
@@ -162,16 +163,21 @@ def _renamed(network: nn.Module, weights: dict[str, Tensor], source: str) -> dic
         raise EncoderError(f"timm cannot read the weights in {source}: {error}") from error
 
 
-def _shaping_args(architecture: str, model_args: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _shaping_args(
+    architecture: str, model_args: Any, given: Mapping[str, Any]
+) -> dict[str, object]:
     """Return the arguments that shape the network, with the image size if it is fixed."""
     if not isinstance(model_args, dict):
         raise ValueError(f"model_args must be a dict, got {model_args!r:.80}")
-    if model_args.get("in_chans", 3) != 3:
-        raise ValueError(f"in_chans is {model_args['in_chans']!r:.40}, and frames have 3 channels")
-    kept = {k: v for k, v in model_args.items() if k not in ("in_chans", "num_classes")}
+    kept = dict(model_args)
+    channels = kept.pop("in_chans", 3)
+    kept.pop("num_classes", None)
+    if channels != 3:
+        raise ValueError(f"in_chans is {channels!r:.40}, but frames have 3 channels")
     usual = timm().get_pretrained_cfg(architecture, allow_unregistered=True)
     size = list(given["input_size"][1:])
-    if given.get("fixed_input_size") is True and usual and list(usual.input_size[1:]) != size:
+    fixed = at(given, "fixed_input_size") is True
+    if fixed and usual and list(usual.input_size[1:]) != size:
         kept.setdefault("img_size", size)  # as timm does it
     return kept
 
@@ -183,24 +189,28 @@ def _input(given: Any, path: Path) -> ProcessorSettings:
         EncoderError: If there are none, or a step is unknown.
     """
     try:
+        given = {**_TIMM_DEFAULTS, **given}
         channels, height, width = given["input_size"]
         if height != width or channels != 3 or type(height) is not int:
-            raise ValueError(f"input_size is {given['input_size']}, and not (3, side, side)")
-        share, mode = given.get("crop_pct", 0.875), given.get("crop_mode", "center")
-        interpolation = given.get("interpolation", "bilinear")
-        if interpolation not in ("bilinear", "bicubic"):
-            raise ValueError(f"interpolation is {interpolation!r:.40}, and not bilinear or bicubic")
-        if mode not in ("center", "squash"):
-            raise ValueError(f"crop_mode is {mode!r:.40}, and not center or squash")
+            raise ValueError(f"input_size must be (3, side, side), got {given['input_size']}")
+        for name, known in _KNOWN.items():
+            if given[name] not in known:
+                raise ValueError(f"{name} must be {' or '.join(known)}, got {given[name]!r:.40}")
         if not all(0 < value < math.inf for value in map(float, given["std"])):
-            raise ValueError(f"std is {given['std']!r:.80}, and must be above 0")
-        mean, std = (tuple(map(float, given[name])) for name in ("mean", "std"))
-        sizes: dict[str, Any] = {"mean": mean, "std": std, "crop_size": height}
-        sizes["short_side"] = math.floor(height / share)
-        ModelSettings({}, num_frames=1, clip_duration=1.0, **sizes)  # refuses what is no input
-        return image_input(**sizes, interpolation=interpolation, square=mode == "squash")
+            raise ValueError(f"std must be above 0, got {given['std']!r:.80}")
+        found = image_input(
+            mean=tuple(map(float, given["mean"])),
+            std=tuple(map(float, given["std"])),
+            short_side=math.floor(height / given["crop_pct"]),
+            crop_size=height,
+            interpolation=given["interpolation"],
+            square=given["crop_mode"] == "squash",
+        )
+        # The settings of a network check the types and limits of these values.
+        ModelSettings({}, found.mean, found.std, 1.0, 1, found.short_side, found.crop_size)
+        return found
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise EncoderError(
-            f"pretrained_cfg in {path} states no input (mean, std, input_size, crop_pct) that is "
-            f"known here: {error}"
+            f"pretrained_cfg in {path} does not state a supported input (mean, std, input_size, "
+            f"crop_pct): {error}"
         ) from error

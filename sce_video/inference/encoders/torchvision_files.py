@@ -58,7 +58,7 @@ class Published:
     short_side: int
     crop_size: int = 224
     interpolation: str = "bilinear"
-    model_args: dict[str, Any] = field(default_factory=dict)
+    model_args: dict = field(default_factory=dict)
     mean: tuple[float, ...] = _MEAN
     std: tuple[float, ...] = _STD
 
@@ -162,15 +162,16 @@ def torchvision_network(weights: Mapping[str, Any], source: str) -> ImageNetwork
 
 def _is_plain_resnet(weights: Mapping[str, Any]) -> bool:
     """Return whether weights belong to a ResNet for large images, not wide and not a ResNeXt."""
-    stem, block = (weights.get(f"{name}.weight") for name in ("conv1", "layer1.0.conv2"))
-    if not torch.is_tensor(stem) or not torch.is_tensor(block):
+    names = "conv1.weight", "layer1.0.conv2.weight"
+    if not all(name in weights and torch.is_tensor(weights[name]) for name in names):
         return False
+    stem, block = (weights[name] for name in names)
     return block.shape[:2] == (len(stem), len(stem)) and stem.shape[2:] == (7, 7)
 
 
 def _without_classifier(
     weights: Mapping[str, Any], classifier: str
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Tensor], list[str]]:
     """Return the weights that a network without its last layer has, and the names of the rest."""
     unused = [name for name in weights if name.startswith(f"{classifier}.")]
     kept = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from sce_video.engine.weights import bounded_network, read_tensors
 from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.utils.files import read_json
+from sce_video.utils.records import at
 from sce_video.utils.run_files import MODEL_CONFIG
 
 #: Patterns of the files to download from the hub: settings and weights, but no code
@@ -56,12 +57,14 @@ def find_model(name: str) -> Path:
     """
     if os.path.isdir(name):
         if not os.path.isfile(os.path.join(name, MODEL_CONFIG)):
-            raise EncoderError(f"{name} is not the folder of a model: it has no {MODEL_CONFIG}")
+            raise EncoderError(
+                f"{name} is not the folder of a model, because it has no {MODEL_CONFIG}"
+            )
         return Path(name)
     if not _HUB_NAME.fullmatch(name):
         raise EncoderError(
-            f"{name} is neither a folder nor a name on the hub (owner/model): give the folder of a "
-            "model, as save_pretrained() writes it, or such a name"
+            f"{name} is neither a folder nor a name on the hub. Give the folder of a model, as "
+            "save_pretrained() writes it, or a name of the form owner/model"
         )
     # A missing package must be reported before any request is sent. On the hub, timm has only files
     # of its own, which need no transformers.
@@ -87,7 +90,7 @@ def find_model(name: str) -> Path:
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error)
         raise EncoderError(
             f"{name} is not a local folder, not in the local cache, and cannot be fetched from the "
-            f"hub ({reason}): check name and network, or give a local folder"
+            f"hub ({reason}). Check the name and your internet connection, or give a local folder"
         ) from error
     return folder
 
@@ -97,9 +100,8 @@ def read_encoder_config(folder: Path) -> Any:
     stored = read_json(folder / MODEL_CONFIG)
     if not isinstance(stored, dict):
         raise EncoderError(f"{folder / MODEL_CONFIG} is not the config of a model")
-    if stored.get("model_type") == "pe_audio_video":  # Perception Encoder is published with audio
-        held = stored.pop("audio_video_config", None)
-        video = held.get("video_config") if isinstance(held, dict) else None
+    if at(stored, "model_type") == "pe_audio_video":  # Perception Encoder is published with audio
+        video = at(stored.pop("audio_video_config", None), "video_config")
         stored |= {"model_type": "pe_video", "video_config": video}
     try:
         return config_of(stored)
@@ -110,8 +112,8 @@ def read_encoder_config(folder: Path) -> Any:
 def brought_pool(folder: Path, config: Any) -> str | None:
     """Return the pooling that a classifier provides; None for other models."""
     classifier = family_of(config.model_type).classifier
-    architectures = read_json(folder / MODEL_CONFIG).get("architectures")
-    if classifier is None or not isinstance(architectures, list):
+    architectures = at(read_json(folder / MODEL_CONFIG), "architectures", list)
+    if classifier is None or architectures is None:
         return None
     brings = classifier.model in architectures and getattr(config, "use_mean_pooling", True)
     return classifier.pool if brings else None
@@ -146,8 +148,8 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
     missing += [key for key in mismatched if not key.startswith("classifier.")]
     if missing:
         raise EncoderError(
-            f"{folder} lacks {len(missing)} weights of {name}, first {missing[0]}: it is a model "
-            "of another task or another network"
+            f"{folder} lacks {len(missing)} weights of {name}, the first is {missing[0]}. It "
+            "contains a model for another task, or a different network"
         )
     # Weights of a decoder or classifier may be unused, but weights of the encoder may not. Files of
     # transformers 4 also contain position ids, which are not weights.
@@ -161,20 +163,20 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
     )
     if stray:
         raise EncoderError(
-            f"{folder} has {len(stray)} weights for which {name} of transformers "
-            f"{package.__version__} has no place, first {stray[0]}: it is another network, or one "
-            "whose names this version does not know"
+            f"{folder} contains {len(stray)} weights that {name} in transformers "
+            f"{package.__version__} does not have, the first is {stray[0]}. It contains a "
+            "different network, or uses weight names that this version does not support"
         )
     parts = {part: getattr(model, part) for part in family.text}
     parts["network"], parts["pooler"] = family.split(model, pool)
     return parts, len(info["unexpected_keys"])
 
 
-def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
-    """Load a transformers model with the weights in a folder, and what did not match.
+def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, list]]:
+    """Load a transformers model with the weights in a folder, and the weights that do not match.
 
-    transformers gets a config built here and tensors that were read as data. It gets neither the
-    folder nor its files, because it would look there for adapters and other configs.
+    transformers gets a config built here and tensors that were read as data. It does not get the
+    folder, because it would look there for adapters and other configs.
     """
     logging = transformers().utils.logging
     level = logging.get_verbosity()
@@ -222,7 +224,7 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
             weights |= {key: value for key, value in content.items() if torch.is_tensor(value)}
         if weights:
             return weights
-    raise FileNotFoundError(f"no weights in {folder}: no {' and no '.join(_WEIGHT_FILES[::2])}")
+    raise FileNotFoundError(f"no weights in {folder}. Expected {' or '.join(_WEIGHT_FILES[::2])}")
 
 
 #: Files of a processor, each with the entry that contains its settings
@@ -236,6 +238,20 @@ _FILES = (
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 #: The only supported scale of pixel values, which maps bytes to [0, 1]
 _SCALE = 1 / 255
+#: Defaults of a processor's settings
+_PROCESSOR_DEFAULTS = {
+    "do_resize": True,
+    "do_rescale": True,
+    "do_normalize": True,
+    "do_center_crop": True,
+    "do_pad": False,
+    "resample": 2,
+    "rescale_factor": _SCALE,
+    "size": None,
+    "crop_size": None,
+    "num_frames": None,
+    "fps": None,
+}
 #: Number of frames per clip if neither processor nor config states one
 _NUM_FRAMES = 16
 
@@ -251,9 +267,9 @@ class ProcessorSettings:
         crop_size: Side of the encoder's square input in pixels.
         interpolation: "bilinear" or "bicubic", both antialiased.
         square: Whether frames are squashed to a square instead of cropped.
-        in_float: Whether frames are resized after scaling to 0..1, and so without rounding. DINOv3
-            does this, and so does SigLIP 2 with variable resolution, whose ``crop_size`` is the
-            side of a square with all its patches.
+        in_float: Whether frames are resized without rounding, after they are scaled to 0..1. This
+            is the case for DINOv3, and for SigLIP 2 with variable resolution, whose ``crop_size``
+            is the side of a square with all its patches.
         num_frames: T, number of frames in a clip.
         clip_duration: Duration of a clip in seconds; None spreads the frames over the whole video.
     """
@@ -286,9 +302,8 @@ def read_processor(folder: Path, config: Any) -> ProcessorSettings:
     family = family_of(config.model_type)
     try:
         short_side, crop, square = _sizes(stored, config)
-        resample = stored.get("resample", 2)
         mean, std = [0.0] * 3, [1.0] * 3
-        if family.normalized and stored.get("do_normalize", True) is not False:
+        if family.normalized and stored["do_normalize"] is not False:
             mean, std = stored["image_mean"], stored["image_std"]
         vision = getattr(config, family.part) if family.part else config
         if family.per_frame:
@@ -297,13 +312,13 @@ def read_processor(folder: Path, config: Any) -> ProcessorSettings:
             frames = vision.num_frames
         else:
             own = getattr(vision, "frames_per_clip", _NUM_FRAMES)
-            frames = stored.get("num_frames") or own
+            frames = stored["num_frames"] or own
         settings = ProcessorSettings(
             mean=tuple(map(float, mean)),
             std=tuple(map(float, std)),
             short_side=short_side,
             crop_size=crop,
-            interpolation=_INTERPOLATIONS[resample],
+            interpolation=_INTERPOLATIONS[stored["resample"]],
             square=square,
             in_float=family.in_float,
             num_frames=int(frames),
@@ -311,59 +326,59 @@ def read_processor(folder: Path, config: Any) -> ProcessorSettings:
         )
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise EncoderError(
-            f"{path} asks for a step that is not known here ({type(error).__name__}: {error}); "
-            "known are resizing (bilinear, bicubic), a central crop, scaling by 1/255 and "
-            "normalisation"
+            f"{path} contains a step that is not supported ({type(error).__name__}: {error}). "
+            "Resizing (bilinear, bicubic), a central crop, scaling by 1/255 and normalisation are "
+            "supported"
         ) from error
-    rate = stored.get("fps") or family.frames_per_second
+    rate = stored["fps"] or family.frames_per_second
     if rate is None:
         return settings
     return replace(settings, clip_duration=settings.num_frames / float(rate))
 
 
-def _stored(folder: Path) -> tuple[Path, dict[str, Any]]:
+def _stored(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+    """Return the file with a processor's settings, and the settings with all defaults."""
     for name, entry in _FILES:
         path = folder / name
         if path.is_file():
             stored = read_json(path)
-            stored = stored.get(entry) if entry and isinstance(stored, dict) else stored
+            stored = at(stored, entry) if entry else stored
             if isinstance(stored, dict):
-                return path, stored
+                return path, {**_PROCESSOR_DEFAULTS, **stored}
     raise EncoderError(
-        f"{folder} has no settings of a processor ({_FILES[0][0]} or {_FILES[1][0]}), which name "
-        "normalisation and size: save the processor there too (save_pretrained)"
+        f"{folder} contains no processor settings ({_FILES[0][0]} or {_FILES[1][0]}), which state "
+        "normalisation and size. Save the processor there as well (save_pretrained)"
     )
 
 
-def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
+def _sizes(stored: Mapping[str, Any], config: Any) -> tuple[int, int, bool]:
     """Return short side, crop side, and whether frames are squashed."""
-    off = any(stored.get(f"do_{step}", True) is False for step in ("resize", "rescale"))
-    if off or stored.get("do_pad"):
+    if stored["do_resize"] is False or stored["do_rescale"] is False or stored["do_pad"]:
         raise ValueError("do_resize or do_rescale is off, or do_pad is on")
-    if abs(float(stored.get("rescale_factor", _SCALE)) - _SCALE) > 1e-9:
+    if abs(float(stored["rescale_factor"]) - _SCALE) > 1e-9:
         raise ValueError(f"rescale_factor is {stored['rescale_factor']}")
     family = family_of(config.model_type)
     if family.in_patches:
         rows = math.isqrt(most := int(stored["max_num_patches"]))
         if rows**2 != most or rows < 1:
-            raise ValueError(f"max_num_patches is {most}, the number of patches of no square")
+            raise ValueError(f"max_num_patches is {most}, which is not a square number")
         whole = rows * config.vision_config.patch_size
         return whole, whole, True
-    size = stored.get("size")
-    side: Any = size if isinstance(size, int) else (size or {}).get("shortest_edge")
+    size = stored["size"]
+    side: Any = size if isinstance(size, int) else at(size, "shortest_edge")
     if isinstance(size, dict) and side is None:
         side, width = int(size["height"]), int(size["width"])
         if side != width:
-            raise ValueError(f"size is {side}x{width}, no square")
+            raise ValueError(f"size is {side}x{width}, which is not square")
         return side, side, True
     # transformers' image processors crop unless they are configured otherwise. Without a crop,
     # frames of different shapes could not be stacked.
-    if stored.get("do_center_crop") is False or stored.get("crop_size") is None:
+    if stored["do_center_crop"] is False or stored["crop_size"] is None:
         raise ValueError("there is no crop (do_center_crop, crop_size)")
     crop = stored["crop_size"]
     crop = crop if isinstance(crop, int) else int(crop["height"])
     if family.short_side_ratio is not None:
         side = int(crop * family.short_side_ratio)
     if not 1 <= crop <= int(side):
-        raise ValueError(f"a crop of {crop} from a short side of {side}")
+        raise ValueError(f"cannot take a crop of {crop} from frames whose short side is {side}")
     return int(side), crop, False

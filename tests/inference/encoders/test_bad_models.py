@@ -45,7 +45,7 @@ def test_models_that_are_refused(mae, tmp_path, capsys):
     wrong = changed(mae, tmp_path / "m3", hidden_size="many")
     assert "hidden_size" in refused(capsys, wrong, out)
     wrong = changed(mae, tmp_path / "m4", "preprocessor_config.json", size={"a": 1})
-    assert "asks for a step that is not known here" in refused(capsys, wrong, out)
+    assert "contains a step that is not supported" in refused(capsys, wrong, out)
     assert "has no config.json" in refused(capsys, str(tmp_path), out)
     assert "neither a folder nor a name" in refused(capsys, "some where", out)
     assert "cannot be fetched from the hub" in refused(capsys, "MCG-NJU/videomae-base", out)
@@ -53,7 +53,7 @@ def test_models_that_are_refused(mae, tmp_path, capsys):
     assert "takes clips of 4 frames" in refused(capsys, str(mae), out, "--frames", "5")
     assert "--fps must be above 0, got -1" in refused(capsys, str(mae), out, "--fps", "-1")
     (tmp_path / "m4" / "preprocessor_config.json").unlink()
-    assert "no settings of a processor" in refused(capsys, str(tmp_path / "m4"), out)
+    assert "no processor settings" in refused(capsys, str(tmp_path / "m4"), out)
 
 
 def test_weights_that_are_missing_damaged_or_too_many(mae, tmp_path, capsys):
@@ -69,11 +69,11 @@ def test_weights_that_are_missing_damaged_or_too_many(mae, tmp_path, capsys):
     many = {**head, f"videomae.{stray}": weights[name].clone()}
     save_file(many, folder / "model.safetensors", metadata={"format": "pt"})
     message = refused(capsys, str(folder), tmp_path / "none")
-    assert "has 1 weights for which VideoMAEModel" in message and stray in message
+    assert "contains 1 weights that VideoMAEModel" in message and stray in message
     del weights[name]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     message = refused(capsys, str(folder), tmp_path / "none")
-    assert f"lacks 1 weights of VideoMAEModel, first {name}" in message
+    assert f"lacks 1 weights of VideoMAEModel, the first is {name}" in message
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
     assert "are damaged" in refused(capsys, str(folder), tmp_path / "none")

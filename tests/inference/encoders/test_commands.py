@@ -136,6 +136,6 @@ def test_finetuning(hf_model, hf_videos, repo, tmp_path):
 
 def test_the_folder_of_a_training_is_left_alone(hf_model, tmp_path):
     (tmp_path / "history.jsonl").write_text('{"event": "start"}\n')
-    with pytest.raises(ValueError, match=f"{tmp_path} is the folder of a training"):
+    with pytest.raises(ValueError, match=f"{tmp_path} is the folder of a training run"):
         import_encoder(f"hf:{hf_model('xclip')[0]}", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["history.jsonl"]

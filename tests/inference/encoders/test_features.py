@@ -220,7 +220,7 @@ def test_weights_that_are_missing_or_too_many(family, hf_model, tmp_path):
     weights = load_file(folder / "model.safetensors")
     name = sorted(key for key in weights if "layers.0" in key and "text" not in key)[0]
     save_file({**weights, f"{name}_extra": weights[name].clone()}, folder / "model.safetensors")
-    with pytest.raises(EncoderError, match=r"has 1 weights for which .* has no place"):
+    with pytest.raises(EncoderError, match=r"contains 1 weights that .* does not have"):
         import_encoder(str(folder), tmp_path / "run")
     del weights[name]
     save_file(weights, folder / "model.safetensors")

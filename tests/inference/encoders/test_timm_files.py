@@ -142,15 +142,15 @@ BAD_CONFIGS = [
     ({"model_args": {"pretrained": True}}, "model_args.pretrained = True is refused"),
     ({"model_args": {"checkpoint_path": "x.pth"}}, "model_args.checkpoint_path .* is refused"),
     ({"model_args": 3}, "model_args must be a dict, got 3"),
-    ({"model_args": {"in_chans": 1}}, "in_chans is 1, and frames have 3 channels"),
-    ({"architecture": "test_resnet"}, "lacks .* weights of timm's ResNet, first"),
+    ({"model_args": {"in_chans": 1}}, "in_chans is 1, but frames have 3 channels"),
+    ({"architecture": "test_resnet"}, "lacks .* weights of timm's ResNet, the first"),
     ({"model_args": {"stem_size": 16}}, "timm cannot build test_efficientnet with"),
     ({"architecture": "vit_giant_patch14_224"}, "it is larger than the weights in the file"),
-    ({"pretrained_cfg": None}, "pretrained_cfg in .* states no input"),
-    ({"pretrained_cfg": {**INPUT, "crop_pct": 0}}, "states no input .*division by zero"),
-    ({"pretrained_cfg": {**INPUT, "mean": "abc"}}, "states no input"),
+    ({"pretrained_cfg": None}, "pretrained_cfg in .* does not state a supported input"),
+    ({"pretrained_cfg": {**INPUT, "crop_pct": 0}}, "does not state a supported input .*division by zero"),
+    ({"pretrained_cfg": {**INPUT, "mean": "abc"}}, "does not state a supported input"),
     ({"pretrained_cfg": {**INPUT, "std": [0.2, 0, 0.2]}}, "std is .*0.2, 0, 0.2.*above 0"),
-    ({"pretrained_cfg": {**INPUT, "input_size": [10**9]}}, "states no input"),
+    ({"pretrained_cfg": {**INPUT, "input_size": [10**9]}}, "does not state a supported input"),
     ({"pretrained_cfg": {**INPUT, "input_size": [3, 10**9, 10**9]}}, "must be a whole number"),
     ({"pretrained_cfg": {**INPUT, "input_size": [3, 96, 128]}}, r"and not \(3, side, side\)"),
     ({"pretrained_cfg": {**INPUT, "interpolation": "lanczos"}}, "interpolation is 'lanczos'"),
@@ -169,11 +169,11 @@ def test_configs_that_are_refused(folder, changes, match):
 @pytest.mark.parametrize(
     ("edit", "match"),
     [
-        (lambda w: w.pop("conv_head.weight"), "lacks 1 weights .* first conv_head.weight"),
-        (lambda w: w.update(extra=torch.zeros(1)), "1 weights for which .* no place, first extra"),
+        (lambda w: w.pop("conv_head.weight"), "lacks 1 weights .* first is conv_head.weight"),
+        (lambda w: w.update(extra=torch.zeros(1)), "1 weights that .* does not have, the first is extra"),
         (
             lambda w: w.update({"bn1.weight": torch.zeros(3)}),
-            r"bn1.weight has the shape \(3,\) and not \(24,\)",
+            r"bn1.weight has the shape \(3,\) instead of \(24,\)",
         ),
     ],
 )
@@ -191,7 +191,7 @@ def test_missing_and_damaged_weights_are_named(folder):
     with pytest.raises(EncoderError, match="the weights in .* are damaged"):
         load_model(folder)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match="no weights in .*: no model.safetensors"):
+    with pytest.raises(FileNotFoundError, match="no weights in .* Expected model.safetensors"):
         load_model(folder)
 
 
