@@ -64,8 +64,7 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))
-    # Classes with one or two videos say nothing, because a folder may contain a class for each
-    # video.
+    # Ignore classes with one or two videos, because a folder may have a sub-folder for each video.
     labelled = bool((labels >= 0).all()) and 2 <= classes <= count / _VIDEOS_PER_CLASS
     measure = "knn" if labelled else "retrieval"
     videos = torch.arange(count).repeat_interleave(clips)

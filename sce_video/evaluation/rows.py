@@ -348,7 +348,7 @@ def collect_rows(
 def _joined(own: PartialRows) -> PartialRows:
     """Return the rows of all ranks on rank 0, and none on the others."""
     joined = PartialRows()
-    # Small things as pickled objects, values as tensors.
+    # Send small things as pickled objects, and values as tensors.
     for part in objects_on_main_rank(replace(own, values=[], central=[])) or ():
         joined.add(part)
     values, central = (rows_on_main_rank(parts) for parts in (own.values, own.central))

@@ -218,11 +218,11 @@ def features_of_clip(network: Any, clip: SeenClip, name: str) -> Tensor:
     if not isinstance(features, Tensor) or features.ndim != 5:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
-            f"the backbone of {name} gives {shape}, not features (N, C, t, h, w), so its cells "
-            "cannot be shown"
+            f"the backbone of {name} returns {shape} instead of features (N, C, t, h, w), so its "
+            "cells cannot be shown"
         )
     if not bool(torch.isfinite(features).all()):
-        raise ValueError(f"the features are not finite: the network of {name} has diverged")
+        raise ValueError(f"the features are not finite, because the network of {name} has diverged")
     return features[0].float()
 
 
@@ -345,8 +345,8 @@ def cell_similarity(
         (height, width), (y, x) = cells.shape[1:], cell
         if not (0 <= y < height and 0 <= x < width):
             raise ValueError(
-                f"cell {y},{x} is outside the grid of {height} rows and {width} columns: rows are "
-                f"0 to {height - 1}, columns 0 to {width - 1}"
+                f"cell {y},{x} is outside the grid, which has the rows 0 to {height - 1} and the "
+                f"columns 0 to {width - 1}"
             )
         queries = cells[:, y, x][None]
     return Similarity(

@@ -148,7 +148,7 @@ class TimedEmbedJob(EmbedJob):
 def embed_clips(
     network: NetworkPerClip, paths: Sequence[str], workers: int
 ) -> Generator[EmbeddedClips, None, None]:
-    """Yield the clips of every file in order. A crash of one file affects no other file.
+    """Yield the clips of every file in order. A file that crashes a process affects no other file.
 
     Args:
         network: The network.
@@ -156,7 +156,7 @@ def embed_clips(
         workers: Number of processes, 1 or more, each with a copy of the network.
 
     Raises:
-        RunError: If the network fails, or gives a value that is not finite.
+        RunError: If the network fails, or returns a value that is not finite.
     """
     options = ViewOptions(num_clips=network.num_clips)
     items = (Item(f"{number:012}", {}, path) for number, path in enumerate(paths))

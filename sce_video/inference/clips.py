@@ -99,7 +99,7 @@ class _Sound:
 
     @classmethod
     def of(cls, path: str, start: float, end: float, restarts: bool) -> _Sound | None:
-        """Return None for a file without audio, or whose audio has no decoder."""
+        """Open the audio of a file; None if there is no audio."""
         source = open_container(path)
         if not source.streams.audio:
             source.close()
@@ -131,7 +131,7 @@ class _Sound:
                 yield from packet.decode()
 
     def _parts(self, rate: int) -> Iterator[np.ndarray]:
-        """Yield samples (2, n) float32 of the stretch in order, and silence for missing samples."""
+        """Yield the samples (2, n) float32 in order, with silence for missing ones."""
         resampler = AudioResampler(format="fltp", layout="stereo", rate=rate)
         base, at = self._stream.time_base, 0
         wanted = round((self._end - self._start) * rate)
@@ -181,9 +181,9 @@ class _Sound:
 
 
 def _with_decoding_times(packets: Iterable[Any]) -> Iterator[Any]:
-    """Yield packets of several streams, with decoding times for the first ones in Matroska.
+    """Yield packets of several streams, and add decoding times that the first packets lack.
 
-    FFmpeg derives these times from later packets, and only for those.
+    In Matroska, FFmpeg does not know the decoding times of the first packets.
     """
     waiting: dict[int, list[Any]] = {}
     for packet in packets:
@@ -200,11 +200,11 @@ def _with_decoding_times(packets: Iterable[Any]) -> Iterator[Any]:
 
 
 def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[float, float]:
-    """Copy packets from the key frame at or before ``start`` up to one at or after ``end``.
+    """Copy packets from the last key frame up to ``start`` to the first one from ``end`` on.
 
     Nothing is re-encoded, and one video and one audio stream are kept. The function returns the
     start and the end of the copy in seconds. Frames that an edit list hides before the start of the
-    video are copied, because others refer to them, and stay hidden.
+    video are copied, because other frames refer to them, but they stay hidden.
 
     Raises:
         VideoDecodeError: If the file cannot be opened, has no video, hides frames that the copy
@@ -225,7 +225,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
             }
             given.seek(int((zero + start) / base), stream=video)
             begin: float | None = None
-            stop = float("inf")  # where the key frame at or after the end is
+            stop = float("inf")  # time of the first key frame after the end
             reached = zero + start
             for packet in _with_decoding_times(given.demux([given.streams[i] for i in streams])):
                 time, is_video = float(packet.pts * packet.time_base), packet.stream is video

@@ -64,7 +64,7 @@ def embed_videos(
     """Compute features of videos: the mean of the representation h over the views of each.
 
     A feature is **not** normalised, so divide it by its l2 norm before comparing by dot products.
-    It depends only on its video, bit for bit, whatever else is embedded in the same call.
+    It is bit-identical whether a video is embedded alone or together with others.
 
     Args:
         model: From :func:`~sce_video.inference.model.load_model`.

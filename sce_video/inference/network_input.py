@@ -114,7 +114,8 @@ class ModelSettings:
             )
         if self.short_side < self.crop_size:
             raise ValueError(
-                f"a crop of {self.crop_size} does not fit into a short side of {self.short_side}"
+                f"cannot take a crop of {self.crop_size} pixels from frames whose short side is "
+                f"{self.short_side}"
             )
 
     def to_dict(self) -> dict[str, object]:

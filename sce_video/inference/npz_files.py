@@ -66,11 +66,11 @@ class RowStream:
         rows, written = iter(self.rows), 0
         while len(block := np.array(list(islice(rows, count)), self.dtype)):
             if block.shape[1:] != self.shape[1:]:
-                raise ValueError(f"a row of shape {block.shape[1:]} in an array {self.shape}")
+                raise ValueError(f"{self.shape} array contains a row of shape {block.shape[1:]}")
             written += len(block)
             yield block
         if written != self.shape[0]:
-            raise ValueError(f"{written} rows of an array of {self.shape[0]}")
+            raise ValueError(f"{written} rows were given for an array of {self.shape[0]}")
 
 
 class CheckedArray:
@@ -133,7 +133,7 @@ class CheckedArray:
             if zlib.crc32(self._bytes[begin : begin + DIGEST_BYTES].data) != self._digests[block]:
                 raise ValueError(
                     f"{self._name} is damaged: the checksum of its bytes {begin:,} to "
-                    f"{begin + DIGEST_BYTES:,} differs. Restore the file from a copy, or make it "
+                    f"{begin + DIGEST_BYTES:,} differs. Restore the file from a copy, or create it "
                     "again"
                 )
             self._due[block] = False

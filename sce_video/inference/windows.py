@@ -120,9 +120,11 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
 def embed_span(
     network: VideoNetwork, path: str, start: float, end: float, options: ViewOptions
 ) -> np.ndarray:
-    """Compute the feature (D,) of the moment ``[start, end)`` of a video, decoded separately.
+    """Decode only the moment ``[start, end)`` of a video, and compute its feature (D,).
 
-    VideoDecodeError can be raised, and ValueError if the video ends before ``start``.
+    Raises:
+        VideoDecodeError: If the moment cannot be decoded.
+        ValueError: If the video ends before ``start``.
     """
     with open_patiently(path, options) as reader:
         if start >= reader.duration:
@@ -158,14 +160,15 @@ def windows_of_reader(
     reasons = []
     if not kept.all():
         reasons.append(
-            f"{(~kept).sum()} of {len(spans)} windows cannot be decoded, the first begins at "
-            f"{spans[~kept][0, 0]:.2f} s: the file is damaged"
+            f"{(~kept).sum()} of {len(spans)} windows cannot be decoded, because the file is "
+            f"damaged; the first of them begins at {spans[~kept][0, 0]:.2f} s"
         )
     if reader.damaged:
         reasons.append(f"{reader.damaged} of its frames are damaged")
     stated = reader.stated_duration
     if stated is not None and reader.duration < stated - _CUT_OFF:
-        reasons.append(f"it ends at {reader.duration:.2f} s of {stated:.2f} s: it was cut off")
+        ends = f"it ends at {reader.duration:.2f} s instead of {stated:.2f} s"
+        reasons.append(f"{ends}, so it was cut off")
     return Features(
         values=features[kept],
         paths=[reader.path] * int(kept.sum()),

@@ -67,7 +67,7 @@ RANDOM = "random"
 MODEL_PREFIX = "hf:"
 
 #: Image networks whose weights an installed package contains, see
-#: :mod:`sce_video.inference.encoders.public_networks`.
+#: :mod:`sce_video.inference.encoders.frame_networks`.
 PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
 #: The network that teaches, and becomes the student, if the user gives no network.

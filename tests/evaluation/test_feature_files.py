@@ -224,9 +224,9 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
     arrays, _ = read_npz(tmp_path / "f.npz", "a feature file")
     assert arrays["features"].shape == (1250, 4096) and arrays["paths"].tolist() == paths
     np.testing.assert_array_equal(arrays["features"][:, ::4095], np.stack([rows, rows], 1))
-    with pytest.raises(ValueError, match="1249 rows of an array of 1250"):
+    with pytest.raises(ValueError, match="1249 rows were given for an array of 1250"):
         write_streamed(tmp_path / "f.npz", count=1249)
-    with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(1250, 4095\)"):
+    with pytest.raises(ValueError, match=r"\(1250, 4095\) array contains a row of shape \(4096,\)"):
         write_streamed(tmp_path / "f.npz", size=4095)
 
 

@@ -123,7 +123,7 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="LFBInferHead"):
         backbone = {"type": "mmaction.LFBInferHead"}
         from_pretrained(changed("foreign", model={**settings, "backbone": backbone}))
-    with pytest.raises(ValueError, match="crop of 64 does not fit into a short side of 40"):
+    with pytest.raises(ValueError, match="crop of 64 pixels from frames whose short side is 40"):
         from_pretrained(changed("crop", model={**settings, "crop_size": 64}))
     cut = changed("cut")
     weights = cut / "model.safetensors"

@@ -81,7 +81,7 @@ def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, lon
     (tmp_path / "cut.mp4").write_bytes(content[: len(content) * 6 // 10])
     (found,) = embed_videos(model, tmp_path / "cut.mp4", OPTIONS, windows=WINDOWS)
     assert 2 <= len(found) < 6 and found.starts[0] == 0
-    assert "s of 6.40 s: it was cut off" in found.reason
+    assert "s instead of 6.40 s, so it was cut off" in found.reason
     whole = found.ends < found.ends[-1] - 0.5  # of the last one, a frame may be damaged
     expected = by_hand(model, frames, found.spans[whole])
     np.testing.assert_array_equal(found.values[whole], expected)

@@ -202,9 +202,9 @@ def _largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def k_centre_greedy(x: Tensor, count: int) -> list[int]:
     """Select rows that are far from each other, most typical first (k-centre, Gonzalez 1985).
 
-    The first row is nearest to the mean. Each following row is least similar, by cosine, to those
-    before it, so every prefix of the list is such a subset, too. Equal unit vectors (N, D) are
-    selected once, so the result may have fewer than ``count`` rows.
+    The first row is nearest to the mean. Each following row is the one that is least similar, by
+    cosine, to the rows before it, so every prefix of the list is also such a selection. Equal unit
+    vectors (N, D) are selected once, so the result may have fewer than ``count`` rows.
     """
     chosen = [int((x @ x.mean(dim=0)).argmax())]
     nearest = x @ x[chosen[0]]

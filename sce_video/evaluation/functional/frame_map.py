@@ -12,7 +12,7 @@ metrics}.py). For each action:
   average precision is the area under the precision made monotone from the right.
 - An action without ground truth has no average precision (NaN) and is left out of the mean.
 - Detections without width or height, or at key frames that the ground truth does not list, are
-  ignored. A key frame listed without boxes counts: each of its detections is a false positive.
+  ignored. In a key frame that is listed without boxes, each detection is a false positive.
 
 Public programs differ. SlowFast counts detections at key frames that the ground truth does not list
 as false positives. mmaction2 excludes actions without any detection from the mean, and key frames
@@ -153,7 +153,7 @@ def evaluate_ava(
     """
     scored = [action for action in actions if action.scored]
     if not scored:
-        raise ValueError("none of the actions is scored: there is nothing to evaluate")
+        raise ValueError("none of the actions is scored, so there is nothing to evaluate")
     width, keys = max(action.id for action in scored), sorted(ground_truth)
     names, of_key = np.unique(np.array([video for video, _ in keys]), return_inverse=True)
     # Over all key frames, collect the scores of the M detections, the action lists of the G

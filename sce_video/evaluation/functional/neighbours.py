@@ -68,8 +68,8 @@ def nearest_neighbours(
     """Find the k most similar rows of a gallery for every query.
 
     The search is exact. Every pair is compared, ``block`` queries with ``gallery_block`` rows at a
-    time, so the product of both limits the memory. Of equally similar rows, the one with the lower
-    index comes first.
+    time, so the product of both limits the memory. If rows are equally similar, the one with the
+    lowest index comes first.
 
     Queries (N, C) and gallery (M, C) must be on one device. They are normalised here, after
     subtracting their ``means`` (C,), if given. With ``groups``, integers (N,) and (M,), rows of the
@@ -93,8 +93,8 @@ def nearest_neighbours(
         raise ValueError(f"k must be at least 1, got {k}")
     if groups is not None and (len(groups[0]), len(groups[1])) != (len(queries), len(gallery)):
         raise ValueError(
-            f"{len(groups[0])} and {len(groups[1])} groups of {len(queries)} queries and a gallery "
-            f"of {len(gallery)} rows"
+            f"{len(queries)} queries and {len(gallery)} gallery rows need as many groups, got "
+            f"{len(groups[0])} and {len(groups[1])}"
         )
     if block < 1 or gallery_block < 1:
         raise ValueError(f"blocks must have at least 1 row, got {block} and {gallery_block}")
@@ -133,7 +133,7 @@ def nearest_neighbours(
 def _highest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k highest values of each row (n, m), and their columns in ascending order.
 
-    Of equal values, the first columns are used.
+    If values are equal, the first columns are used.
     """
     k = min(k, values.shape[1])
     top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)

@@ -9,7 +9,8 @@ and threshold:
 - The average precision is the area under the precision made monotone from the right.
 - A class without a labelled segment has no average precision, and is left out of the mean.
 
-Of equal scores, the earlier prediction comes first. The official program reverses an unstable sort.
+If scores are equal, the earlier prediction comes first. The official program reverses an unstable
+sort.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def check_ranks(ks: Sequence[int]) -> None:
 def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
     """Return whether the true class is among the k classes with the highest scores, (N,) bool.
 
-    ``scores`` are (N, number of classes) and ``labels`` (N,). Of classes with equal scores, the one
-    with the lower index ranks first. A class with a score of -inf is never a hit. ValueError is
+    ``scores`` are (N, number of classes) and ``labels`` (N,). If classes have equal scores, the one
+    with the lowest index ranks first. A class with a score of -inf is never a hit. ValueError is
     raised if ``k < 1`` or a label is not an integer below the number of classes.
     """
     if k < 1:

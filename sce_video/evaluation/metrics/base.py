@@ -26,7 +26,7 @@ from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.evaluation.rows import Rows, check_same_size
+from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 from sce_video.inference.npz_files import as_integers, as_matrix, as_strings, read_npz, write_npz
 from sce_video.utils.command import Progress
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
@@ -349,16 +349,10 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
     """
     folds = rows.tested_together
     if (gallery is None) == (folds is None):
-        raise ValueError("give either a gallery or groups for leave-one-group-out")
-    for part, name in ((rows, "query"), (gallery, "gallery")):
-        if part is None:
-            continue
-        unlabelled = torch.nonzero(part.labels < 0).flatten().tolist()
-        if unlabelled:
-            raise ValueError(
-                f"evaluation needs labels: {len(unlabelled)} of {len(part)} {name} videos have "
-                f"none, the first is {part.paths[unlabelled[0]]}"
-            )
+        raise ValueError("give either a gallery or groups, so that one group is left out at a time")
+    check_labelled(rows, "evaluation", "the test set")
+    if gallery is not None:
+        check_labelled(gallery, "evaluation", "the gallery")
     # Without training samples, a class cannot be predicted, whatever the features are.
     labels = rows.labels.tolist()
     if gallery is not None:

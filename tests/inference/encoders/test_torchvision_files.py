@@ -106,7 +106,7 @@ def test_other_names_and_shapes_are_not_guessed(edit, tmp_path):
     weights = torch.load(file)
     edit(weights)
     torch.save(weights, file)
-    with pytest.raises(EncoderError, match="contains no image network of torchvision"):
+    with pytest.raises(EncoderError, match="does not contain a supported torchvision network"):
         import_encoder(str(file), tmp_path / "run")
     for find in (load_model, find_source):
         with pytest.raises(ValueError, match="m.pth"):
