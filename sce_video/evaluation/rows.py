@@ -146,18 +146,11 @@ class Rows:
         # Indexing a range converts a mask to indices and keeps indices unchanged.
         selected = torch.arange(len(self))[keep]
         chosen = selected.tolist()
-
-        def part(whole: Tensor | None) -> Tensor | None:
-            return None if whole is None else whole[selected]
-
+        names = ("values", "labels", "indices", "central", "groups", "folds")
+        known = ((name, getattr(self, name)) for name in names)
         return replace(
             self,
-            values=self.values[selected],
-            labels=self.labels[selected],
-            indices=self.indices[selected],
-            central=part(self.central),
-            groups=part(self.groups),
-            folds=part(self.folds),
+            **{name: whole[selected] for name, whole in known if whole is not None},
             paths=[self.paths[i] for i in chosen],
             columns={name: [column[i] for i in chosen] for name, column in self.columns.items()},
             altered={name: values[selected] for name, values in self.altered.items()},

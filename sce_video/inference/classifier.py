@@ -121,8 +121,8 @@ def load_classifier(
         )
     if (head := at(cfg, "model.cls_head", dict)) is None:
         raise NoClassifierError(
-            f"{checkpoint} has no classifier (cls_head), because its model is a "
-            f"{at(cfg, 'model.type')}. Finetune it first: sce-video finetune CHECKPOINT --train "
+            f"{checkpoint} has no classifier (cls_head), because its model is "
+            f"{at(cfg, 'model.type')!r}. Finetune it first: sce-video finetune CHECKPOINT --train "
             "VIDEOS --out RUN"
         )
     # Leave out the training pipeline, whose clips may differ from those of the test pipeline.

@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.loading.batches import collate_boxes
 from sce_video.datasets.pipeline import PipelineResults, run_pipeline
-from sce_video.datasets.readers import open_reader
-from sce_video.datasets.readers.images import FrameFolderReader
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import check_config, load_config
 from sce_video.engine.weights import (
@@ -115,27 +112,3 @@ def score_boxes(
     with torch.no_grad():
         data = model.detector.data_preprocessor(collate_boxes([sample]), False)
         return model.detector(**data, mode="tensor").float().cpu().numpy()
-
-
-def read_moment(
-    path: str | Path, second: float, around: float = 0.0
-) -> tuple[list[np.ndarray], float]:
-    """Read the frame at a second of a file or a folder of frames, or all frames around it.
-
-    Args:
-        path: The file.
-        second: Counted from the beginning of the file.
-        around: Seconds before and after; 0 for a single frame.
-
-    Returns:
-        Frames (H, W, 3) uint8 RGB, and the frame rate in frames per second.
-    """
-    reader = FrameFolderReader(str(path)) if Path(path).is_dir() else open_reader(str(path))
-    with reader:
-        rate = len(reader.timestamps) / reader.duration
-        times = np.array([second])
-        if around > 0:
-            times = np.arange(max(0.0, second - around), second + around, 1 / rate)
-        # Do not use frames_played_at, which repeats the last frame beyond the end of the video.
-        batch = reader.frames_at(shown_at(reader.timestamps, times))
-    return list(batch.frames.numpy()), rate

@@ -78,7 +78,7 @@ def test_names_may_be_missing_or_given(changed):
 def test_checkpoints_without_a_classifier(changed, tmp_path):
     with pytest.raises(
         ValueError,
-        match=r"tiny\.pth has no classifier .*'SCE'.*finetune it first \(sce-video finetune",
+        match=r"tiny\.pth has no classifier .*'SCE'\. Finetune it first: sce-video finetune",
     ):
         load_classifier(save_tiny(tmp_path / "tiny.pth"))
 

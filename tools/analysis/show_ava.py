@@ -22,8 +22,11 @@ import cv2
 import numpy as np
 
 from sce_video.datasets.ava import Action, box_iou, read_actions, read_key_frames
+from sce_video.datasets.clip_sampling import shown_at
+from sce_video.datasets.readers import open_reader
+from sce_video.datasets.readers.images import FrameFolderReader
 from sce_video.engine.config.load import load_config
-from sce_video.inference.person_actions import load_action_model, read_moment, score_boxes
+from sce_video.inference.person_actions import load_action_model, score_boxes
 from sce_video.pages.gallery import encode_clip
 from sce_video.registry import DATASETS
 from sce_video.utils.command import command
@@ -43,6 +46,30 @@ class Moment(NamedTuple):
     begins_at: float
     boxes: np.ndarray
     true: list[list[str]]
+
+
+def read_moment(
+    path: str | Path, second: float, around: float = 0.0
+) -> tuple[list[np.ndarray], float]:
+    """Read the frame at a second of a file or a folder of frames, or all frames around it.
+
+    Args:
+        path: The file.
+        second: Counted from the beginning of the file.
+        around: Seconds before and after; 0 for a single frame.
+
+    Returns:
+        Frames (H, W, 3) uint8 RGB, and the frame rate in frames per second.
+    """
+    reader = FrameFolderReader(str(path)) if Path(path).is_dir() else open_reader(str(path))
+    with reader:
+        rate = len(reader.timestamps) / reader.duration
+        times = np.array([second])
+        if around > 0:
+            times = np.arange(max(0.0, second - around), second + around, 1 / rate)
+        # Do not use frames_played_at, which repeats the last frame beyond the end of the video.
+        batch = reader.frames_at(shown_at(reader.timestamps, times))
+    return list(batch.frames.numpy()), rate
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

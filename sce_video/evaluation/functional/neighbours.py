@@ -20,23 +20,17 @@ ROW_BLOCK = 8192
 Pair = tuple[Tensor, Tensor]
 
 
-def count_not_finite(features: Tensor) -> tuple[int, int]:
-    """Count the rows of a matrix (N, C) with NaN or infinity, and find the first one, or -1."""
-    # Use blocks, because a mask of a whole memory-mapped matrix takes a quarter of its size.
-    finite = [torch.isfinite(block).all(dim=1) for block in features.split(ROW_BLOCK)]
-    rows = torch.nonzero(~torch.cat(finite)).flatten()
-    return len(rows), int(rows[0]) if len(rows) else -1
-
-
 def check_features(features: Tensor, name: str) -> None:
     """Raise ValueError unless ``features`` is a finite, non-empty matrix (N, C)."""
     if features.ndim != 2 or 0 in features.shape:
         raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
-    bad, first = count_not_finite(features)
+    # Use blocks, because a mask of a whole memory-mapped matrix takes a quarter of its size.
+    finite = [torch.isfinite(block).all(dim=1) for block in features.split(ROW_BLOCK)]
+    bad = torch.nonzero(~torch.cat(finite)).flatten().tolist()
     if bad:
         raise ValueError(
-            f"{name}: {bad} of {len(features)} rows contain NaN or infinity, the first is row "
-            f"{first}. The network has diverged"
+            f"{name}: {len(bad)} of {len(features)} rows contain NaN or infinity, the first is row "
+            f"{bad[0]}. The network has diverged"
         )
 
 

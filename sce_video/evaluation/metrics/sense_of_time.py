@@ -283,22 +283,15 @@ class SenseOfTime(RowMetric):
 
     def _neighbours(self, measure: str, queries: Rows, training: Rows, num_classes: int) -> Tensor:
         """Compute class scores of kNN, or hits of retrieval."""
-        labels = queries.labels.to(self.device), training.labels.to(self.device)
+        own, others = queries.labels.to(self.device), training.labels.to(self.device)
+        knn = partial(knn_scores, k=self.k, temperature=self.temperature, num_classes=num_classes)
         found = []
         for pair in self._combinations(queries, training):
             q, t = (values.to(self.device) for values in pair)
             if measure == "knn":
-                scores = knn_scores(
-                    q,
-                    t,
-                    labels[1],
-                    k=self.k,
-                    temperature=self.temperature,
-                    num_classes=num_classes,
-                )
+                found.append(knn(q, t, others).cpu())
             else:
-                scores = rank(q, t, *labels, k=1).hits[:, 0]
-            found.append(scores.cpu())
+                found.append(rank(q, t, own, others, k=1).hits[:, 0].cpu())
         return torch.stack(found, dim=1)
 
     def _probes(self, name: str, rows: Rows, gallery: Rows | None) -> Tensor:
@@ -308,16 +301,12 @@ class SenseOfTime(RowMetric):
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
                 fitted: dict[int, FittedProbe] = {}  # by id of y, so that each is fitted once
+                groups = training.kept_together
+                fit = partial(fit_linear_probe, groups=groups, device=self.device, on_fit=on_fit)
                 scores = []
                 for x, y in self._combinations(queries, training):
                     if id(y) not in fitted:
-                        fitted[id(y)] = fit_linear_probe(
-                            y,
-                            training.labels,
-                            groups=training.kept_together,
-                            device=self.device,
-                            on_fit=on_fit,
-                        )
+                        fitted[id(y)] = fit(y, training.labels)
                     scores.append(fitted[id(y)].scores(x, num_classes))
                 return torch.stack(scores, dim=1)
 

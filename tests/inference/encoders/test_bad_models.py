@@ -50,7 +50,7 @@ def test_models_that_are_refused(mae, tmp_path, capsys):
     assert "neither a folder nor a name" in refused(capsys, "some where", out)
     assert "cannot be fetched from the hub" in refused(capsys, "MCG-NJU/videomae-base", out)
     assert "must be one of mean, got 'class'" in refused(capsys, str(mae), out, "--pool", "class")
-    assert "takes clips of 4 frames" in refused(capsys, str(mae), out, "--frames", "5")
+    assert "accepts clips of 4 frames" in refused(capsys, str(mae), out, "--frames", "5")
     assert "--fps must be above 0, got -1" in refused(capsys, str(mae), out, "--fps", "-1")
     (tmp_path / "m4" / "preprocessor_config.json").unlink()
     assert "no processor settings" in refused(capsys, str(tmp_path / "m4"), out)

@@ -67,7 +67,7 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
     finally:
         state.close()
     assert main([*search, "long " * 10]) == 2
-    assert "tokens, the model takes 16" in capsys.readouterr().err
+    assert "but the model accepts at most 16" in capsys.readouterr().err
     assert main([*search, " "]) == 2
     assert "empty" in capsys.readouterr().err
 

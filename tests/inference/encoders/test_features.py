@@ -265,7 +265,7 @@ def test_texts_are_those_of_transformers(family, hf_model, tmp_path):
     found = text_feature(imported.checkpoint, imported.backbone, words)
     assert np.abs(expected.numpy()).max() > 0.1
     assert np.abs(found - expected.numpy()).max() < 1e-4
-    with pytest.raises(ValueError, match="tokens, the model takes 16"):
+    with pytest.raises(ValueError, match="but the model accepts at most 16"):
         text_feature(imported.checkpoint, imported.backbone, "x" * 17)
 
 
