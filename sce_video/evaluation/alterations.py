@@ -1,4 +1,4 @@
-"""Row functions that join rows of altered clips or of two networks, and their separation."""
+"""Row functions that join the rows of altered clips or of two networks, and their inverses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALTERATIONS = ("shuffled", "reversed", "still")
 
 
 def check_alterations(alterations: tuple[str, ...]) -> None:
-    """Raise ValueError unless these are different entries of :data:`ALTERATIONS`, at least one."""
+    """Raise ValueError unless there are alterations, all different and in :data:`ALTERATIONS`."""
     unknown = sorted(set(alterations) - set(ALTERATIONS))
     if unknown or not alterations or len(set(alterations)) < len(alterations):
         raise ValueError(

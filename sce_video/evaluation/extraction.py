@@ -1,7 +1,7 @@
 """Resumable extraction of a dataset's features into a file, by local or remote processes.
 
-It is the job of :mod:`sce_video.inference.embed_job` for the samples of a config's dataset. The
-samples are embedded one by one or, if the loader cuts the views, batch by batch.
+The job of :mod:`sce_video.inference.embed_job` runs on the samples of a config's dataset. They are
+embedded one by one or, if the loader cuts the views, batch by batch.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class DatasetJob(EmbedJob):
         return self._item(item.argument).source
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Return whether an item is finished. Samples of a failed batch are done one by one."""
+        """Return whether an item is finished. The samples of a failed batch follow one by one."""
         return record.done or record.kind == "bad" or len(item.argument) > 1
 
     def describe(self, item: Item) -> str:
@@ -151,7 +151,7 @@ class FeatureExtractionLoop(BaseLoop):
 
     Args:
         runner: Runner whose model returns representations.
-        dataloader: Config of the videos' loader, or a loader, with which this process embeds.
+        dataloader: Config of the videos' loader. With a built loader, only this process embeds.
         evaluator: Must be empty: ``test_evaluator = []``.
         out: The .npz file, relative to the work folder.
         max_views: Number of views of a video per forward pass, which limits the device memory.
@@ -178,7 +178,7 @@ class FeatureExtractionLoop(BaseLoop):
         processes_per_gpu: int = 4,
     ) -> None:
         if evaluator:
-            raise ValueError("FeatureExtractionLoop computes no metrics: set test_evaluator = []")
+            raise ValueError("FeatureExtractionLoop computes no metrics. Set test_evaluator to []")
         if not out.endswith(".npz"):
             raise ValueError(f"features are saved as .npz, got {out}")
         if processes_per_gpu < 1:

@@ -165,7 +165,7 @@ def checkpoint_notes(first: FeatureFile, second: FeatureFile) -> list[str]:
 
 @dataclass(frozen=True)
 class FeaturePair:
-    """Labelled features of queries and, if there is one, of the gallery to compare them with.
+    """Labelled features of queries, and of the gallery that they are compared with, if any.
 
     Attributes:
         queries: Features of the queries.
@@ -182,7 +182,7 @@ class FeaturePair:
 
     @property
     def failures(self) -> list[tuple[str, str]]:
-        """Return each file in either set that could not be decoded, with its error, once."""
+        """Files of both sets that could not be decoded, each listed once with its error."""
         parts = [self.queries] if self.gallery is None else [self.queries, self.gallery]
         return [*dict.fromkeys(pair for part in parts for pair in part.failures)]
 

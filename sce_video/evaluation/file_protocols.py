@@ -57,7 +57,7 @@ def probe(options: ProbeOptions) -> ProbeResult:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a file contains no features or labels, or both contain the same video.
+        ValueError: If a file contains no features or labels, or a video is in both files.
     """
     _check_files([options.test, options.train], [options.json])
     # Imported here, so that a wrong path is reported before torch loads.
@@ -109,8 +109,8 @@ def _checked_apart(pair: FeaturePair) -> Rows:
     shared = [path for path in pair.queries.paths if path in trained]
     if shared:
         raise ValueError(
-            f"{len(shared)} of {len(pair.queries)} test videos of {pair.queries.source} are in "
-            f"{pair.gallery.source}, too, the first is {shared[0]}. Remove them from one file, or "
+            f"{len(shared)} of {len(pair.queries)} test videos in {pair.queries.source} are also "
+            f"in {pair.gallery.source}, the first is {shared[0]}. Remove them from one file, or "
             "evaluate one file with --group-pattern"
         )
     return pair.queries
@@ -184,13 +184,13 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
     counted = f"of {len(queries)} queries"
     if found.shared:
         notes.append(
-            f"{found.shared} {counted} are in {options.bank}, too, and each is excluded from its "
+            f"{found.shared} {counted} are also in {options.bank}, and each is excluded from its "
             "own neighbours"
         )
     if found.unseen:
         notes.append(
-            f"{found.unseen} {counted} have a class that is not in {options.bank}, and count as "
-            "misses"
+            f"{found.unseen} {counted} belong to classes that {options.bank} does not contain, and "
+            "count as misses"
         )
     dimensions = queries.features.shape[1]
     return RetrieveResult(found, len(queries), len(gallery), dimensions, tuple(notes))
@@ -271,7 +271,7 @@ def _fused_provenance(
     provenances: Sequence[Mapping[str, object]],
     single: Sequence[dict[str, float]],
 ) -> dict[str, object]:
-    """Return the entries that all files share, and hash, weight and metrics of each file."""
+    """Return the entries that all files share, and the hash, weight and metrics of each file."""
     from sce_video.engine.checkpoint import file_sha256
 
     first, *others = provenances
@@ -315,7 +315,7 @@ class TransferResult:
 
     Attributes:
         metrics: Value of every metric by its name.
-        published: SCE's number in the paper by the metric, in percent; empty if there is none.
+        published: SCE's results in the paper by metric, in percent; empty if there are none.
         c: The C of the linear classifier; None for SVMs.
         notes: Remarks on the files and on C.
     """
@@ -365,7 +365,7 @@ def transfer(options: TransferOptions) -> TransferResult:
         if of_set.published is not None:
             published[f"many_shot_{of_set.metric}"] = of_set.published
         if options.c is None and chosen_c in (grid[0], grid[-1]):
-            notes.append("the chosen C is the end of the range that was tried")
+            notes.append("the chosen C is at the end of the range that was tried")
     if options.json is not None:
         results.write(options.json)
     return TransferResult(results.metrics, published, chosen_c, tuple(notes))

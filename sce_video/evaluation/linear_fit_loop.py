@@ -72,14 +72,14 @@ class LinearFitLoop(ResumableTrainLoop):
         self._samples: dict[int, tuple[int, Tensor]] = {}
 
     def run_epoch(self) -> None:
-        """Compute all unknown features, also if an earlier start has computed some, and fit."""
+        """Compute the features that are not known yet, and fit the classifier."""
         known, dataset = self._known(), self.dataloader.dataset
         # All ranks leave these videos out, and one of them fits on their features.
         own = known if is_main_process() else {}
         self._samples = {i: (int(dataset.labels[i]), views) for i, views in own.items()}
         self._iter = 0
         if known:
-            self.runner.logger.info(f"the features of {len(known)} videos are known already")
+            self.runner.logger.info(f"the features of {len(known)} videos are already known")
             dataset.leave_out(known)
         super().run_epoch()
         if known:
@@ -175,7 +175,7 @@ def write_known(
 
 
 def read_known(folder: str | Path, key: Mapping[str, object]) -> dict[str, Tensor]:
-    """Return the features (V, C) that :func:`write_known` has stored, by the path of the video.
+    """Return the features (V, C) that :func:`write_known` has stored, by video path.
 
     Videos whose files have changed since then are left out, and so are features of another network
     or pipeline.

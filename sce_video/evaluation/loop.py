@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def open_grid(model: Any) -> Sequence[GridPoint] | None:
-    """Return the grid points of a model's classifiers, or None without an open choice."""
+    """Return the grid points of a model's classifiers; None if there is nothing to choose."""
     head: Any = getattr(unwrap_model(model), "cls_head", None)
     return None if getattr(head, "selected", 0) is not None else head.grid
 
@@ -88,12 +88,12 @@ class ProbeSelection:
 
     @property
     def best(self) -> int:
-        """Return the index of the best probe, the first if several are equal."""
+        """Index of the best probe, the first one if several are equal."""
         return max(range(len(self.grid)), key=lambda index: self.top1[index])
 
     @property
     def sentence(self) -> str:
-        """Return a sentence for the log about the selected probe."""
+        """Sentence for the log about the selected probe."""
         return (
             f"best of {len(self.grid)} probes on {len(self.paths)} videos: "
             f"{self.grid[self.best].name}, top-1 {100 * self.top1[self.best]:.2f} (the worst "
@@ -134,7 +134,10 @@ def select_probe(rows: Rows, grid: Sequence[GridPoint]) -> ProbeSelection:
 
 
 def different_steps(first: Any, second: Any) -> list[str]:
-    """Return the steps in which two loader configs' pipelines differ; none if one is built."""
+    """Return the steps in which the pipelines of two loader configs differ.
+
+    Loaders that are already built are not compared.
+    """
     pipelines = [at(loader, "dataset.pipeline") for loader in (first, second)]
     if None in pipelines:
         return []
@@ -256,8 +259,8 @@ class MultiViewTestLoop(BaseLoop):
     def _build_metrics(self, evaluator: Evaluator | dict | list) -> list[BaseMetric]:
         if not evaluator:
             raise ValueError(
-                f"{self._stage}_evaluator names no metric: for example "
-                f"{self._stage}_evaluator = [dict(type='TopKAccuracy')]"
+                f"{self._stage}_evaluator names no metric. Set it, for example to "
+                "[dict(type='TopKAccuracy')]"
             )
         if not isinstance(evaluator, Evaluator):
             evaluator = self.runner.build_evaluator(evaluator)
@@ -471,7 +474,8 @@ class MultiViewValLoop(MultiViewTestLoop):
     It works like :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot be
     decoded are left out of the metrics. For a grid of attentive probes, the metrics belong to the
     probe that is best on these samples, and ``top1_<point>`` is added for each probe. ValueError is
-    also raised if the class folders differ from the training set's or a metric needs a gallery.
+    also raised if the class folders differ from those of the training set, or a metric needs a
+    gallery.
     """
 
     _stage = "val"

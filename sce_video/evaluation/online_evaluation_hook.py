@@ -44,7 +44,7 @@ KEPT_EVENT = "kept"
 class BestSoFar:
     """Starting and best values of a metric, with the optimiser steps at which they were reached.
 
-    Of equal values, the first counts as best. The start is therefore replaced only by improvement.
+    If values are equal, the first one is the best, so only an improvement replaces the start.
     """
 
     metric: str

@@ -155,7 +155,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _folders_of_classes(dataset: Any) -> list[str] | None:
-    """Return a list's class names, if the videos of each class are in a folder of their own."""
+    """Return the folders' names as class names; None unless each class has its own folder."""
     labels = getattr(dataset, "labels", None)
     if labels is None or len(labels) == 0 or labels.min() < 0:
         return None

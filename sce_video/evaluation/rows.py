@@ -176,10 +176,10 @@ def mean_of_clips(rows: Rows) -> Rows:
 
 
 def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
-    """Raise ValueError that names file and video unless there are videos and all have labels.
+    """Raise ValueError unless there are videos and all of them have labels.
 
-    ``purpose`` is the evaluation that needs labels ("retrieval"), and ``name`` describes rows that
-    do not come from a file.
+    The message names the file, or ``name`` if there is none, and the first video. ``purpose`` is
+    the evaluation that needs labels ("retrieval").
     """
     name = rows.source or name or "the feature set"
     if len(rows) == 0:
@@ -310,7 +310,7 @@ def collect_rows(
 
     Returns:
         On rank 0, all rows in dataset order. None on the other ranks, which send their rows to rank
-        0 and hold no others.
+        0 and keep none.
 
     Raises:
         RuntimeError: If a rank failed (raised on all ranks), or samples are missing although no
@@ -398,7 +398,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
 
 
 def _in_order(parts: list[Tensor], slots: Tensor) -> Tensor:
-    """Return some rows of joined matrices, without a copy that holds all rows once more."""
+    """Return some rows of joined matrices, and avoid a second copy of all rows."""
     rows = parts[0] if len(parts) == 1 else torch.cat(parts)
     return rows if torch.equal(slots, torch.arange(len(rows))) else rows[slots]
 
@@ -415,7 +415,7 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     shuffle=False, round_up=False)``, which repeats no sample and may leave a rank without videos,
     the collate function ``sce_video.collate_views``, and ``on_error="raise"`` for a
     :class:`~sce_video.datasets.VideoDataset`. ValueError is raised if the dataset would replace
-    unreadable files by other videos. A loader that is built already is returned unchanged.
+    unreadable files by other videos. A built loader is returned unchanged.
     """
     if isinstance(cfg, DataLoader):
         return cfg

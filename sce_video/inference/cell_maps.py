@@ -90,7 +90,7 @@ def read_clips(
     if num_clips < 1:
         raise ValueError(f"the number of clips must be at least 1, got {num_clips}")
     if settings.clip_duration is None and (num_clips > 1 or at is not None):
-        raise ValueError("this network sees a whole video as one clip, so no clip can be chosen")
+        raise ValueError("this network sees a video as a single clip, so no clip can be chosen")
     if Path(path).suffix.lower() in IMAGE_EXTENSIONS:
         path = os.fspath(local_copy(path))
         image = read_image(path, DecodeLimits())[None]
@@ -324,7 +324,7 @@ def cell_similarity(
     frame = len(query_clip.frames) // 2 if frame is None else frame
     if not 0 <= frame < len(query_clip.frames):
         raise ValueError(
-            f"frame {frame} is not in the clip, whose {len(query_clip.frames)} frames are 0 to "
+            f"frame {frame} is not in the clip, which has the frames 0 to "
             f"{len(query_clip.frames) - 1}"
         )
     key_clips = read_clips(model.settings, key, num_clips, size=size)

@@ -1,4 +1,4 @@
-"""Class scores over time: window scores, joined to segments where a class is above a threshold.
+"""Class scores over time, and the segments in which the score of a class exceeds a threshold.
 
 The score of a class at a moment is the mean over the windows that show the moment::
 
@@ -60,9 +60,9 @@ class ClassTimeline:
         return np.cumsum(changes)[:-1]
 
     def scores(self, number: int) -> np.ndarray:
-        """Return (C,) float64 for one class, because a day of 400 classes would fill the memory.
+        """Return the scores (C,) float64 of a single class. They are 0 where no window was decoded.
 
-        The values are 0 if no window could be decoded.
+        All classes of a video that lasts a day would fill the memory.
         """
         # Cells without a window get no score, because the running sum there is not exactly 0.
         covered = np.round(self._counts) > 0

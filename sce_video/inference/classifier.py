@@ -56,7 +56,7 @@ class VideoClassifier:
         recognizer: The network in eval mode, mmaction2's ``Recognizer3D``.
         settings: Backbone, normalisation, clip and crop of the test pipeline.
         options: Clips and crops of the test pipeline.
-        classes: K names, in the order of the outputs; their numbers if the checkpoint has no names.
+        classes: K names in the order of the outputs; numbers if the checkpoint contains no names.
         named: Whether ``classes`` are names.
         checkpoint: Absolute path or URL of the checkpoint file.
         device: Device of the network.
@@ -96,8 +96,8 @@ def load_classifier(
 ) -> VideoClassifier:
     """Load the classifier from a finetuning, linear evaluation or supervised training run.
 
-    Network, views and class names come from the checkpoint: from its config's test pipeline, and
-    from the sub-folders of its training videos. The config is treated as by
+    The views come from the test pipeline of the config in the checkpoint, and the class names from
+    the sub-folders of the training videos. The config is read as in
     :func:`~sce_video.inference.model.load_model`.
 
     Args:

@@ -86,7 +86,7 @@ def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
 
 
 class _Sound:
-    """The audio of ``[start, end)`` seconds of a file, counted from its first video frame."""
+    """Audio of a file from ``start`` to ``end``, in seconds after its first video frame."""
 
     def __init__(
         self, source: Any, video: Any, table: FrameTable | None, start: float, end: float
@@ -200,11 +200,13 @@ def _with_decoding_times(packets: Iterable[Any]) -> Iterator[Any]:
 
 
 def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[float, float]:
-    """Copy packets from the last key frame up to ``start`` to the first one from ``end`` on.
+    """Copy the packets between the key frames around the seconds ``start`` to ``end``.
 
-    Nothing is re-encoded, and one video and one audio stream are kept. The function returns the
-    start and the end of the copy in seconds. Frames that an edit list hides before the start of the
-    video are copied, because other frames refer to them, but they stay hidden.
+    Nothing is re-encoded, and one video and one audio stream are kept. The copy begins with the
+    last key frame that is not after ``start``, and ends before the first key frame that is not
+    before ``end``. The function returns its start and its end in seconds. Frames that an edit list
+    hides before the start of the video are copied, because other frames refer to them, but they
+    stay hidden.
 
     Raises:
         VideoDecodeError: If the file cannot be opened, has no video, hides frames that the copy
@@ -238,7 +240,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
                 if begin is None or time < begin or (is_video and stop < float("inf")):
                     continue
                 if is_video and packet.is_discard and (time >= zero or kind != "mp4"):
-                    raise VideoDecodeError(source, "hides frames by an edit list. Remove --fast")
+                    raise VideoDecodeError(source, "hides frames with an edit list. Remove --fast")
                 if is_video:
                     reached = max(reached, time + float((packet.duration or 0) * packet.time_base))
                 shift = round(max(begin, zero) / packet.time_base)

@@ -67,7 +67,7 @@ class EmbedJob(BatchJob):
         network: The network.
         options: Views.
         windows: How each video is divided; None for a row of the whole video.
-        settings: Everything besides the videos that the rows depend on, for records that are kept.
+        settings: Everything except the videos that determines the rows, for records that are kept.
         retry_failed: Whether videos that failed are due again, even if unchanged.
         ray: Address of a Ray cluster that the job runs on; None for this machine.
         processes_per_gpu: Processes that share a GPU of the cluster.
@@ -155,7 +155,7 @@ class EmbedJob(BatchJob):
         return Facts(facts, found.spans.tobytes() + found.values.tobytes())
 
     def _run_network(self, function: Callable[[], T], item: Item) -> T:
-        """Return the result of a function of the network, whose error would concern all items."""
+        """Call a function that runs the network. Unexpected errors concern all items."""
         # Decoding windows and the network take turns, so their errors are told apart by type.
         try:
             with torch.no_grad():
@@ -192,7 +192,7 @@ class EmbedJob(BatchJob):
         return item.source if unwatched else file_state(video_of(path))
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Return whether the file has rows, or could not be decoded and must not be tried again."""
+        """Return whether an item is finished, because it has rows or must not be tried again."""
         return record.done or not self.retry_failed
 
 
@@ -267,7 +267,7 @@ def iterate_features(
 
 
 class VideoFiles(VideoDataset):
-    """Dataset of the packed views of given videos, in which any error makes a video a bad file."""
+    """Dataset of packed views, which reports a video as unreadable whatever error it causes."""
 
     def __init__(self, network: VideoNetwork, options: ViewOptions) -> None:
         steps = view_steps(network.settings, options.num_clips, options.num_crops)

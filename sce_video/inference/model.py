@@ -104,7 +104,7 @@ class StoredNetwork:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Extend a ValueError in the block with the config that is wrong and what to do."""
+        """Add the source of the config and advice to a ValueError that the block raises."""
         try:
             yield
         except ValueError as error:
@@ -174,7 +174,7 @@ def with_random_weights(model: VideoModel) -> VideoModel:
 def untrained_model(
     settings: ModelSettings, device: str | torch.device | None = None
 ) -> VideoModel:
-    """Build the network that ``settings`` describe with random weights, always the same ones.
+    """Build the network that ``settings`` describe, with fixed random weights.
 
     Args:
         settings: Network and input.

@@ -97,14 +97,13 @@ class PartialRows:
 
 
 def rows_of_batch(model: Any, batch: Batch, function: RowFunction) -> PartialRows:
-    """Compute the rows of a batch of :func:`sce_video.collate_views`.
-
-    Loops over a dataset and the embedding job both get their rows here.
+    """Compute the rows of a batch, for loops over a dataset and for the embedding job.
 
     Args:
-        model: The first argument of the function.
-        batch: The batch. Samples that could not be decoded appear only in its ``failures``.
-        function: Computes the rows.
+        model: First argument of the function.
+        batch: Batch of :func:`sce_video.collate_views`. Samples that could not be decoded appear
+            only in its ``failures``.
+        function: Function that computes the rows.
     """
     failures = batch.get("failures", [])
     part = PartialRows(failures=[(str(path), str(why)) for path, why in failures])

@@ -194,7 +194,7 @@ def _normalisation(cfg: Mapping[str, Any]) -> tuple[Any, Any]:
     kind = str(preprocessor["type"]).removeprefix("sce_video.")
     if kind not in _PREPROCESSORS:
         raise ValueError(
-            f"data_preprocessor is a {kind}, whose scale of mean and std is not known. "
+            f"data_preprocessor is a {kind}, whose scale of mean and std is unknown. "
             f"Use one of {', '.join(_PREPROCESSORS)}"
         )
     return _tuples(preprocessor["mean"]), _tuples(preprocessor["std"])

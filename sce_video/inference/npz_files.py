@@ -163,7 +163,7 @@ class _Digests:
 
 
 def text_stream(texts: Sequence[str]) -> RowStream:
-    """Stream texts as a column that is as wide as the longest one, 4 bytes per character."""
+    """Stream strings as a column that is as wide as the longest string, 4 bytes per character."""
     width = max(map(len, texts), default=0)
     return RowStream((len(texts),), np.dtype(f"<U{max(1, width)}"), texts)
 
@@ -231,8 +231,8 @@ def read_npz(
     A large array written by :func:`write_npz` is memory-mapped copy-on-write. Its pages need no
     memory, and writing to the array does not change the file. Its checksum is compared first, in
     one pass over the file. ``lazy`` arrays are returned as :class:`CheckedArray` instead, which
-    compares each block when it is first used, if the file has checksums of blocks. Files of earlier
-    versions have none. ``what`` is the expected kind of file, for messages: "a feature file".
+    compares each block when it is first used, if the file contains checksums of blocks. ``what`` is
+    the expected kind of file, for messages: "a feature file".
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -284,7 +284,7 @@ def _member_header(
         except ValueError:
             raise ValueError(f"{name!r} is not an array") from None
         if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"{name!r} is an array of a type that is not accepted")
+            raise ValueError(f"{name!r} is an array in an unsupported format")
         read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, fortran, dtype = read(member)
         stored = info.file_size - member.tell()
@@ -297,7 +297,7 @@ def _member_header(
     empty_rows = size == 0 and shape[:1] != (0,)
     if size != stored or empty_rows:
         raise ValueError(
-            f"{name!r} of shape {shape} and type {dtype} takes {size:,} bytes, not {stored:,}"
+            f"{name!r} of shape {shape} and type {dtype} needs {size:,} bytes, but has {stored:,}"
         )
     return shape, fortran, dtype
 
@@ -363,7 +363,7 @@ def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> n
     if array.dtype.kind not in "iu":
         raise ValueError(f"{path}: {name!r} must contain integers, got {array.dtype}")
     if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
-        raise ValueError(f"{path}: {name!r} contains {array.max()}, more than 64-bit integers can")
+        raise ValueError(f"{path}: {name!r} contains {array.max()}, which exceeds 64-bit integers")
     return np.array(array, dtype=np.int64)
 
 

@@ -89,7 +89,9 @@ def score_boxes(
     boxes = np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
     for box in boxes:
         if not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
-            raise ValueError(f"box {box.tolist()} is not x1 < x2, y1 < y2 within 0 to 1")
+            raise ValueError(
+                f"box {box.tolist()} must have 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1"
+            )
     results: PipelineResults = {
         "path": str(path),
         "timestamp": second,

@@ -142,7 +142,7 @@ def test_mistakes(classifier, model, video, tmp_path):
     with pytest.raises(ValueError, match="no class 'clas1'. Did you mean 'class1'.*class0, class1"):
         class_activation(classifier, video, "clas1")
     assert class_number(["run", "walk"], "walk") == 1
-    with pytest.raises(ValueError, match="frame 4 is not in the clip, whose 4 frames are 0 to 3"):
+    with pytest.raises(ValueError, match="frame 4 is not in the clip, which has the frames 0 to 3"):
         cell_similarity(model, video, video, 4)
     with pytest.raises(ValueError, match="cell 0,1 is outside the grid of 1 rows"):
         cell_similarity(model, video, video, 0, (0, 1))
@@ -150,7 +150,7 @@ def test_mistakes(classifier, model, video, tmp_path):
         cell_similarity(model, video, video, num_clips=0)
     whole = replace(model.settings, clip_duration=None)
     assert len(read_clips(whole, video)) == 1
-    with pytest.raises(ValueError, match="sees a whole video as one clip"):
+    with pytest.raises(ValueError, match="sees a video as a single clip"):
         read_clips(whole, video, num_clips=2)
     head = classifier.recognizer.cls_head
     head.spatial_type = "max"

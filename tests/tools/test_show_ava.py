@@ -41,7 +41,7 @@ def test_errors_name_the_cause(tool, ava_root, trained, capsys):
         ("--key aa --out x.png", "is not a key frame of"),
         ("--video FILM --out x.png", "needs --at SECOND and --boxes"),
         ("--video FILM --at 1 --boxes 0,0,1 --out x.png", "four numbers"),
-        ("--video FILM --at 1 --boxes 0.5,0,0.1,1 --out x.png", "is not x1 < x2"),
+        ("--video FILM --at 1 --boxes 0.5,0,0.1,1 --out x.png", "must have 0 <= x1 < x2"),
         ("--video FILM --at 99 --boxes 0,0,1,1 --out x.png", "no frame at second 99"),
         ("--key bb,902 --out x.gif", "must end in"),
     ):

@@ -112,7 +112,7 @@ def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     The search is exact up to :data:`EXACT_ROWS` rows. With more rows, :func:`nearest_in_cells` is
     used, so the time grows with N instead of its square. Near-duplicates lie in the same cell or in
     neighbouring cells, so they are still found. Cosines and rows (N, min(k, N - 1)) are in
-    descending order. If a row has fewer others in its cells, the remaining slots have -inf.
+    descending order. If the cells of a row contain too few other rows, empty slots have -inf.
     """
     k, rows = min(k, len(x) - 1), torch.arange(len(x))
     if len(x) <= EXACT_ROWS:
@@ -142,7 +142,7 @@ def nearest_in_cells(
     are excluded.
 
     Returns:
-        Cosines (N, k) float32 and rows (N, k) int32 (int64 from 2**31 gallery rows on), in
+        Cosines (N, k) float32 and rows (N, k) int32, or int64 for 2**31 gallery rows or more, in
         descending order. Empty slots have -inf.
     """
     cells = cells or max(1, len(gallery) // _ROWS_PER_CELL)

@@ -25,15 +25,15 @@ CLASSIFIERS = ("linear", "class_mean")
 def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
     """Draw samples of labels (N,) for each number of shots. Larger draws contain smaller ones.
 
-    The result contains ascending indices for each entry of ``shots``, ``shots * number of classes``
-    of them. ValueError names a class with fewer samples.
+    For each entry k of ``shots``, the result contains ``k * number of classes`` indices in
+    ascending order. ValueError is raised if a class has fewer samples.
     """
     classes, counts = labels.unique(return_counts=True)
     scarce = int(counts.argmin())
     if int(counts[scarce]) < max(shots):
         raise ValueError(
-            f"cannot draw {max(shots)} shots of each class: class {int(classes[scarce])} has "
-            f"{int(counts[scarce])} labelled samples. Give fewer shots"
+            f"cannot draw {max(shots)} shots of each class, because class {int(classes[scarce])} "
+            f"has only {int(counts[scarce])} labelled samples. Give fewer shots"
         )
     # Every number of shots takes a prefix of the same permutation, so draws are nested.
     generator, order = torch.Generator().manual_seed(seed), []

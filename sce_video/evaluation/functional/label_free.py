@@ -33,9 +33,9 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
 
     It is the effective rank of ``W^-1/2 B W^-1/2`` (arXiv 2312.04000, section 4). B is the
     covariance of the video means, and W the covariance of the clips about these means, plus
-    ``delta`` on its diagonal. The rank is the number of directions in which videos differ more than
-    the clips of one video. It is computed in float64 on the device of the clips. ValueError is
-    raised for features that are not finite, or a video with one clip.
+    ``delta`` on its diagonal. Directions in which videos hardly differ more than the clips of one
+    video contribute little. The rank is computed in float64 on the device of the clips. ValueError
+    is raised for features that are not finite, or a video with one clip.
     """
     check_features(clips, "clips")
     _, inverse, counts = torch.unique(videos, return_inverse=True, return_counts=True)

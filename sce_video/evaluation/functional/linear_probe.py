@@ -51,7 +51,7 @@ class FittedProbe(NamedTuple):
         check_features(features, "features")
         if features.shape[1] != len(self.mean):
             raise ValueError(
-                f"the probe was fitted on {len(self.mean)} dimensions, got {features.shape[1]}"
+                f"the probe needs features of {len(self.mean)} dimensions, got {features.shape[1]}"
             )
         if num_classes is None:
             num_classes = int(self.classes[-1]) + 1

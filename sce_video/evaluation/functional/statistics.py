@@ -111,9 +111,9 @@ def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
 
 
 def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
-    """Compute the accuracy of the decision between the two classes of each pair.
+    """Compute how accurately scores decide between the two classes of each pair.
 
-    For samples of both classes, the class with the higher score of the two is predicted, and equal
+    For samples of both classes, the class of the pair with the higher score is predicted, and equal
     scores count half. A pair's accuracy is the mean of its classes' accuracies. It is therefore 0.5
     for a classifier that always predicts the same class, regardless of the numbers of samples.
 
@@ -211,12 +211,12 @@ def paired_differences(
     *,
     centred: bool = False,
 ) -> np.ndarray:
-    """Return each video's contribution to mean(second) - mean(first).
+    """Return each unit's contribution to mean(second) - mean(first).
 
     ``first`` and ``second`` (N,) are outcomes of the same samples in the same order. ``units`` and
     ``classes`` have the same meaning as in :func:`bootstrap_intervals`. The contributions (number
-    of units,) sum to the difference of means. With ``centred``, the mean of its class is subtracted
-    from each difference.
+    of units,) sum to the difference of means. With ``centred``, the mean difference of a class is
+    subtracted from the differences of its samples.
     """
     values = np.subtract(second, first, dtype=np.float64)
     labels = np.zeros(len(values), dtype=np.int64)
@@ -234,11 +234,11 @@ def paired_differences(
 
 
 def paired_p_value(differences: np.ndarray) -> float:
-    """Return the two-sided p-value of the hypothesis that both models are equal on each video.
+    """Return the two-sided p-value of the hypothesis that both models are equal on each unit.
 
     Under this hypothesis, each difference is as likely as its negative. If all nonzero differences
     have the same size, as for accuracies, this is McNemar's exact test (McNemar 1947). It uses the
-    binomial distribution of the videos that only one model classifies correctly. Otherwise the
+    binomial distribution of the units that only one model classifies correctly. Otherwise the
     signs are flipped at random (Fisher's permutation test), and the observed signs count as one
     flip.
     """

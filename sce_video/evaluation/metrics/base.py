@@ -101,7 +101,7 @@ class RowMetric(BaseMetric):
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """Compute metric names and values for N samples.
 
-        The samples are compared with the labelled samples of a gallery. If it is None, they are
+        The samples are compared with the labelled samples of a gallery. Without a gallery, they are
         compared with each other, except within a fold (``rows.tested_together``).
         """
 
@@ -219,7 +219,7 @@ class Outcomes:
 
 
 def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
-    """Collect the outcomes that metrics kept in ``compute(rows)``; None if there are none."""
+    """Collect the outcomes that metrics have kept of these rows; None if there are none."""
     kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
     columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
     for name, values in columns.items():
@@ -243,10 +243,7 @@ def outcomes_path(results: str | Path) -> str:
 
 
 def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
-    """Write ``paths, labels, names, outcomes, by_class`` to an .npz file, atomically.
-
-    ``groups`` are written as well if there are any.
-    """
+    """Write ``paths, labels, names, outcomes, by_class`` and any ``groups`` to an .npz file."""
     arrays = {
         "paths": np.array(outcomes.paths),
         "labels": outcomes.labels,
@@ -266,7 +263,7 @@ def load_outcomes(path: str | Path) -> Outcomes:
     values = as_matrix(path, arrays["outcomes"], "outcomes")
     count, metrics = values.shape
     if values.size == 0 or not np.isfinite(values).all():
-        raise ValueError(f"{path}: outcomes must be finite numbers of one sample or more")
+        raise ValueError(f"{path}: outcomes must be finite and contain at least one sample")
     return Outcomes(
         paths=as_strings(path, arrays["paths"], "paths", count),
         labels=as_integers(path, arrays["labels"], "labels", count),
@@ -349,7 +346,7 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
     """
     folds = rows.tested_together
     if (gallery is None) == (folds is None):
-        raise ValueError("give either a gallery or groups, so that one group is left out at a time")
+        raise ValueError("give either a gallery or groups, of which one is left out at a time")
     check_labelled(rows, "evaluation", "the test set")
     if gallery is not None:
         check_labelled(gallery, "evaluation", "the gallery")

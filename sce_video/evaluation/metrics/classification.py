@@ -63,7 +63,7 @@ class MeanClassAccuracy(RowMetric):
 def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:
     """Yield a prefix and scores (N, C) for all views, then for the central view if stored."""
     if len(rows) == 0:
-        raise ValueError(f"{rows.name}: no videos to compute an accuracy of")
+        raise ValueError(f"{rows.name} contain no videos, so they have no accuracy")
     outside = (rows.labels < 0) | (rows.labels >= rows.num_classes)
     rows.refuse(outside, f"accuracy needs labels from 0 to {rows.num_classes - 1}")
     yield "", rows.values

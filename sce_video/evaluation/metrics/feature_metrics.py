@@ -343,7 +343,7 @@ class LiDAR(_ClipMetric):
 
 @METRICS.register_module()
 class ClipRetrieval(_ClipMetric):
-    """``clip_retrieval_r1`` (0 to 1): share of clips whose nearest other clip is of their video.
+    """``clip_retrieval_r1`` (0 to 1): share of clips whose nearest clip is from the same video.
 
     See :func:`~sce_video.evaluation.functional.label_free.clip_hits`.
     """

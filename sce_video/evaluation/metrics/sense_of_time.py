@@ -80,9 +80,9 @@ def class_pairs(
     found = [(label[a], label[b]) for a, b in pairs if a in label and b in label]
     if not found:
         raise ValueError(
-            f"the labels contain no pair of opposite classes: of {len(pairs)} pairs, such as "
-            f"{tuple(pairs[0]) if pairs else ()}, none has both classes among the {len(label)} of "
-            f"the dataset, such as {', '.join(map(repr, list(classes)[:3]))}"
+            "the labels contain no pair of opposite classes: the dataset has both classes of none "
+            f"of the {len(pairs)} pairs, such as {tuple(pairs[0]) if pairs else ()}. Its "
+            f"{len(label)} classes include {', '.join(map(repr, list(classes)[:3]))}"
         )
     return found
 

@@ -1,6 +1,6 @@
-"""A third-party encoder as a run folder: a config and a checkpoint, as training writes them.
+"""A third-party encoder as a run folder, with a config and a checkpoint as training writes them.
 
-Every command and function that accepts a run or a checkpoint therefore accepts the folder.
+Every command and function that accepts a run therefore accepts the folder.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def run_of_weights(
 def _imported_once(
     name: str, facts: list[Any], short: str, pool: str | None, folder: Path | None = None
 ) -> str:
-    """Return the folder in the cache with the run of a model, which is made for these facts."""
+    """Return the cached run of a model, which is written if these facts have changed."""
     if pool is not None:
         facts, short = [*facts, pool], f"{short}_{pool}"
     digest = hashlib.sha256(json.dumps([_FORMAT, *facts]).encode()).hexdigest()[:16]
@@ -240,8 +240,8 @@ def find_image_network(name: str, folder: Path | None) -> ImageNetwork | None:
     """Return a third-party image network whose frames are pooled here; None for any other model.
 
     Args:
-        name: Name of a public network, a file, or what :func:`find_model` finds.
-        folder: Where the files of ``name`` are, if they are in a folder.
+        name: Name of a public network, a file, or a name that :func:`find_model` accepts.
+        folder: Folder with the files of the model, if there is one.
 
     Raises:
         MissingPackageError: If the package of the network is not installed.
@@ -315,7 +315,7 @@ def import_encoder(
             frame features; None uses their mean and mean absolute difference.
         frames: Number of frames per clip; None uses the model's number, or 4 for an image network.
         fps: Frames per second; None uses the model's rate, or 8 for an image network.
-        folder: Where the files are, if they have been found already.
+        folder: Folder with the files, if it is already known.
 
     Raises:
         EncoderError: If the model cannot be found or read, its family is unknown, it was made for

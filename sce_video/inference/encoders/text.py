@@ -60,7 +60,7 @@ def stored_text(folder: Path, config: Any) -> dict[str, str | int] | None:
 
 
 def has_text(backbone: Any) -> bool:
-    """Return whether a backbone with this config embeds videos in the same space as texts."""
+    """Return whether a backbone with this config embeds videos and text in one space."""
     kind = at(backbone, "architecture.model_type", str)
     shared = at(backbone, "pool") == "projection"
     return shared and kind in FAMILIES and bool(FAMILIES[kind].text)

@@ -2,7 +2,7 @@
 
 Source of the layout: huggingface/pytorch-image-models, ``timm/models/_hub.py``,
 ``save_config_for_hf`` and ``load_model_config_from_hf``. Both files are untrusted data. The name of
-the architecture must be in timm's registry, and of its arguments only sizes are accepted.
+the architecture must be in timm's registry, and only arguments that are sizes are accepted.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Published:
 
     @property
     def settings(self) -> ProcessorSettings:
-        """Return the input."""
+        """Input settings of the network."""
         return image_input(
             mean=self.mean,
             std=self.std,
@@ -120,7 +120,7 @@ def is_published(weights: Mapping[str, Any]) -> bool:
 
 
 def _candidates(weights: Mapping[str, Any]) -> Iterator[Published]:
-    """Yield the networks with the same numbers of weights and of channels in the first weight."""
+    """Yield the networks that match the number of weights and the channels of the first one."""
     first = next((weights[name] for name in _FIRST if name in weights), None)
     if not torch.is_tensor(first) or first.ndim != 4 or first.shape[1] != 3:
         return

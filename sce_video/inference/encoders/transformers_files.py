@@ -356,7 +356,7 @@ def _sizes(stored: Mapping[str, Any], config: Any) -> tuple[int, int, bool]:
     if stored["do_resize"] is False or stored["do_rescale"] is False or stored["do_pad"]:
         raise ValueError("do_resize or do_rescale is off, or do_pad is on")
     if abs(float(stored["rescale_factor"]) - _SCALE) > 1e-9:
-        raise ValueError(f"rescale_factor is {stored['rescale_factor']}")
+        raise ValueError(f"rescale_factor must be 1/255, got {stored['rescale_factor']}")
     family = family_of(config.model_type)
     if family.in_patches:
         rows = math.isqrt(most := int(stored["max_num_patches"]))

@@ -216,7 +216,7 @@ def test_invalid_input_raises():
         fit_linear_probe(x, y, l2_grid=(0.0, 1.0))
     with pytest.raises(ValueError, match="between 0 and 1, got 1"):
         fit_linear_probe(x, y, val_fraction=1.0)
-    with pytest.raises(ValueError, match="fitted on 6 dimensions, got 3"):
+    with pytest.raises(ValueError, match="features of 6 dimensions, got 3"):
         fit_linear_probe(x, y, l2_grid=(1.0,)).scores(torch.eye(3))
 
 
