@@ -47,7 +47,7 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
         return frames[::-1].copy()
     if alteration == "still":
         return np.full(num_frames, num_frames // 2)
-    # The sum of seed and clip would be shared by neighbouring samples, so mix them.
+    # Mix seed and clip, because neighbouring samples would share their sum.
     generator = np.random.default_rng(mix_seed(seed, clip))
     order = frames
     # Draw again instead of swapping, so that all other orders stay equally likely.

@@ -46,7 +46,7 @@ _CEILING = 0.95
 #: Without classes, a network whose effective rank is higher by this factor is not called "no
 #: better".
 _HIGHER_RANK = 1.1
-#: Mean number of videos per class from which labels are used.
+#: Smallest mean number of videos per class for which labels are used.
 _VIDEOS_PER_CLASS = 4
 #: Number of neighbours that vote for the class of a clip.
 _K = 20

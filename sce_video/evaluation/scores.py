@@ -70,7 +70,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
         raise ValueError(f"weights must be finite and at least 0, and not all 0, got {given}")
     shares = [weight / sum(given) for weight in given]
     first = sets[0]
-    # Match by path, because another run may have had another order or other workers.
+    # Match by path, because another run may have used a different order.
     aligned = [other.subset(_order(first, other)) for other in sets]
     for scores in sets:
         for values in (scores.values, scores.central):

@@ -200,7 +200,7 @@ def process_device(name: str) -> torch.device:
     """Return the device of this process; ``cuda`` without a number is spread over all GPUs."""
     if name != "cuda":
         return torch.device(name)
-    # (1,) of the first child process, and so on
+    # The identity of the first child process is (1,).
     number = getattr(multiprocessing.current_process(), "_identity", ()) or (0,)
     return torch.device("cuda", number[-1] % max(1, torch.cuda.device_count()))
 

@@ -92,7 +92,7 @@ def _loader(loader: Any, settings: ModelSettings) -> dict[str, object]:
         raise ValueError(f"a loader must be a dict with a dataset, got {loader!r:.100}")
     dataset = checked_parts({k: v for k, v in dataset.items() if k not in _OF_THE_DATA})
     if at(dataset, "type") == "LanceVideoDataset":
-        dataset["type"] = "VideoDataset"  # a test on a table says so
+        dataset["type"] = "VideoDataset"  # a test on a table sets the type itself
     for _, step in walk_dicts(dataset, ()):
         kind = at(step, "type", str)
         if kind in TEST_CROPS:

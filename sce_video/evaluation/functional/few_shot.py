@@ -95,7 +95,7 @@ def few_shot_hits(
                 (known - mean) / scale, wanted.to(known.device), len(classes), l2
             )
             linear = ((x - mean) / scale) @ weight + bias
-            members = F.one_hot(wanted).to(known)  # each class has as many samples, so sums do
+            members = F.one_hot(wanted).to(known)  # sums suffice, because classes are equally large
             means = F.normalize(members.T @ known, dim=1)
             for kind, scores in enumerate((linear, x @ means.T)):
                 predicted = classes[scores.argmax(dim=1).cpu()]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 #: Value of ``folds`` for leave-one-group-out evaluation.
 LEAVE_ONE_OUT = "loo"
-#: Number of groups from which on several groups share a fold by default.
+#: Smallest number of groups for which several groups share a fold by default.
 MANY_GROUPS = 20
 #: Default number of folds if several groups share a fold.
 DEFAULT_FOLDS = 10

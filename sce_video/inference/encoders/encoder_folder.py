@@ -453,7 +453,7 @@ def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) ->
             step["clip_duration"] = settings.clip_duration
     if kind == "ResizeShortSide" and at(step, "size", int) is not None:
         return _resize(settings)
-    if kind == "ResizeShortSide":  # a training range, before a random crop
+    if kind == "ResizeShortSide":  # range of sizes for training, before a random crop
         low, high = step["size"]
         factor = max(1.0, settings.crop_size / low)
         step["size"] = (round(low * factor), round(high * factor))
