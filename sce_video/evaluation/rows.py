@@ -33,6 +33,7 @@ from sce_video.utils.distributed import (
     run_on_main_rank,
     unwrap_model,
 )
+from sce_video.utils.records import read_record
 
 
 @dataclass(frozen=True)
@@ -239,13 +240,10 @@ class Grouping:
         """Read ``group_pattern`` from a test's config; None if samples are not divided.
 
         Raises:
-            ValueError: If it has unknown keys.
+            ValueError: If it has unknown keys or values.
         """
-        named = given if isinstance(given, dict) else {"pattern": given}
-        if unknown := sorted(named.keys() - {"pattern", "file", "folds"}):
-            known = "pattern or file, and folds"
-            raise ValueError(f"group_pattern accepts {known}, but also got {', '.join(unknown)}")
-        grouping = cls(**named)
+        named = dict(given) if isinstance(given, dict) else {"pattern": given}
+        grouping = read_record(cls, named, "group_pattern")
         return None if grouping.pattern is None and grouping.file is None else grouping
 
     def apply(self, rows: Rows, count: int) -> tuple[Rows, dict[str, object]]:

@@ -186,7 +186,7 @@ def test_groups_are_tested_in_folds_which_the_result_and_the_log_name(tmp_path):
         ({"gallery_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
         (
             {"group_pattern": {"pattern": "(a)", "fold": 3}},
-            "pattern or file, and folds, but also got fold",
+            "group_pattern has the unknown field 'fold'. The known fields are pattern, file, folds",
         ),
         ({"evaluator": [{"type": "TopKAccuracy"}]}, r"TopKAccuracy .* no classifier \(cls_head\)"),
     ],

@@ -191,9 +191,8 @@ def evaluate_ava(
         of_action = np.isin(np.arange(len(labels)), labelled)
         scores = table[:, action.id - 1]
         hits = _hits(found_pairs, true_pairs, of_action, scores)
-        count = len(
-            labelled
-        )  # twice for a box that lists the action twice, as in the official code
+        # As in the official code, a box that lists an action twice counts twice.
+        count = len(labelled)
         per_class[action.id] = average_precision(scores, hits, count)
         num_boxes[action.id] = count
         of_actions.append((scores, hits, videos[labelled]))
