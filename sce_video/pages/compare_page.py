@@ -69,7 +69,7 @@ class Difference:
     interval: tuple[float, float] | None  # 95 % interval of the change; None for one unit
     p_value: float  # uncorrected p-value
     adjusted: float  # p-value after Holm's correction over the pairs of this metric
-    drawn: str  # units of the test: 928 videos, or 371 groups
+    drawn: str  # units of the test: 928 videos, or 336 groups
     runs: tuple[int, int] = (1, 1)  # numbers of runs in the first and the second
 
     @property

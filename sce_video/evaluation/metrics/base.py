@@ -193,7 +193,7 @@ class Outcomes:
 
     @property
     def drawn(self) -> str:
-        """Number and kind of the units: ``371 groups``."""
+        """Number and kind of the units: ``336 groups``."""
         count, kind = int(self.units.max()) + 1, "video" if self.groups is None else "group"
         return f"{count} {kind}{'s' * (count != 1)}"
 
