@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,19 @@ _FRACTION_NEEDED = 0.75
 #: Number of seconds by which a video may be shorter than its container states, because durations
 #: are rounded.
 _CUT_OFF = 0.5
+# Settings of find_cuts, which compares colour histograms of frames. They were chosen by hand.
+#: Side in pixels to which a frame is reduced before its colours are counted.
+_SIDE = 32
+#: Number of histogram bins per colour channel.
+_BINS = 8
+#: Smallest share of the colours that a cut changes, as half the L1 distance of two histograms.
+_LEAST_CHANGE = 0.3
+#: Smallest ratio of the change at a cut to the changes between the frames around it.
+_LEAST_RATIO = 3.0
+#: Number of frames on either side with which a cut is compared.
+_AROUND = 6
+#: Shortest duration of a shot in seconds.
+_SHORTEST_SHOT = 0.5
 
 
 def embed_windows(
@@ -63,28 +75,6 @@ def embed_windows(
         return windows_of_reader(network, reader, spans, options)
 
 
-@dataclass(frozen=True)
-class _CutSettings:
-    """Settings for finding cuts by colour histograms of frames. The values were chosen by hand."""
-
-    #: Side in pixels to which a frame is reduced before its colours are counted.
-    side: int = 32
-    #: Number of histogram bins per colour channel.
-    bins: int = 8
-    #: Smallest share of the colours that a cut changes, as half the L1 distance between two
-    #: histograms.
-    least_change: float = 0.3
-    #: Smallest ratio of the change at a cut to the changes between the frames around it.
-    times: float = 3.0
-    #: Number of frames on either side with which a cut is compared.
-    around: int = 6
-    #: Shortest duration of a shot in seconds.
-    shortest: float = 0.5
-
-
-_CUT = _CutSettings()
-
-
 def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
     """Return the start of every shot after the first, in seconds.
 
@@ -100,19 +90,19 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
     for numbers, frames in reader.stream(np.arange(len(reader.timestamps)), patience):
         times += reader.timestamps[numbers].tolist()
         for i in range(len(frames)):
-            small = cv2.resize(frames[i], (_CUT.side, _CUT.side), interpolation=cv2.INTER_AREA)
-            bins = small.reshape(-1, 3).astype(np.int64) * _CUT.bins // 256
-            colours = (bins[:, 0] * _CUT.bins + bins[:, 1]) * _CUT.bins + bins[:, 2]
-            shares = np.bincount(colours, minlength=_CUT.bins**3).astype(np.float32) / len(colours)
+            small = cv2.resize(frames[i], (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
+            bins = small.reshape(-1, 3).astype(np.int64) * _BINS // 256
+            colours = (bins[:, 0] * _BINS + bins[:, 1]) * _BINS + bins[:, 2]
+            shares = np.bincount(colours, minlength=_BINS**3).astype(np.float32) / len(colours)
             if before is not None:
                 found.append(float(np.abs(shares - before).sum() / 2))
             before = shares
     cuts, changes = [0.0], np.array(found)
-    for i in np.flatnonzero(changes >= _CUT.least_change).tolist():
-        earlier, later = changes[max(0, i - _CUT.around) : i], changes[i + 1 :][: _CUT.around]
+    for i in np.flatnonzero(changes >= _LEAST_CHANGE).tolist():
+        earlier, later = changes[max(0, i - _AROUND) : i], changes[i + 1 :][:_AROUND]
         around = np.concatenate([earlier, later])
         usual = float(np.median(around)) if len(around) else 0.0
-        if changes[i] >= _CUT.times * usual and times[i + 1] - cuts[-1] >= _CUT.shortest:
+        if changes[i] >= _LEAST_RATIO * usual and times[i + 1] - cuts[-1] >= _SHORTEST_SHOT:
             cuts.append(times[i + 1])
     return np.array(cuts[1:])
 

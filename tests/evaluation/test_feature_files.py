@@ -133,7 +133,7 @@ def member(array, **header):
     ("data", "message"),
     [
         (member(np.zeros((4, 3)), shape=(10**12, 3)), "24,000,000,000,000 bytes, but has 96"),
-        (member(np.zeros((4, 3)), shape=(10**12, 10**12, 0)), "has the impossible|takes 0 bytes"),
+        (member(np.zeros((4, 3)), shape=(10**12, 10**12, 0)), "has the impossible|needs 0 bytes"),
         (member(np.zeros((4, 0))), r"'features' of shape \(4, 0\)"),
         (member(np.zeros((0,)), shape=(10**12, 0)), r"'features' of shape \(1000000000000, 0\)"),
         (member(np.zeros((4, 3)), shape=(-4, -3)), "impossible shape"),

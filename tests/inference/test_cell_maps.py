@@ -144,7 +144,7 @@ def test_mistakes(classifier, model, video, tmp_path):
     assert class_number(["run", "walk"], "walk") == 1
     with pytest.raises(ValueError, match="frame 4 is not in the clip, which has the frames 0 to 3"):
         cell_similarity(model, video, video, 4)
-    with pytest.raises(ValueError, match="cell 0,1 is outside the grid of 1 rows"):
+    with pytest.raises(ValueError, match="cell 0,1 is outside the grid, which has the rows 0 to 0"):
         cell_similarity(model, video, video, 0, (0, 1))
     with pytest.raises(ValueError, match="clips must be at least 1, got 0"):
         cell_similarity(model, video, video, num_clips=0)
@@ -171,5 +171,5 @@ def test_features_without_cells_are_refused(model):
             return view.mean(dim=(2, 3, 4))
 
     clip = SeenClip("a.mp4", np.zeros((2, 8, 8, 3), np.uint8), None)
-    with pytest.raises(ValueError, match=r"net\.pth gives \(1, 3\), not features"):
+    with pytest.raises(ValueError, match=r"net\.pth returns \(1, 3\) instead of features"):
         features_of_clip(Flat(), clip, "net.pth")

@@ -240,17 +240,9 @@ _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 _SCALE = 1 / 255
 #: Defaults of a processor's settings
 _PROCESSOR_DEFAULTS = {
-    "do_resize": True,
-    "do_rescale": True,
-    "do_normalize": True,
-    "do_center_crop": True,
-    "do_pad": False,
-    "resample": 2,
-    "rescale_factor": _SCALE,
-    "size": None,
-    "crop_size": None,
-    "num_frames": None,
-    "fps": None,
+    **dict.fromkeys(("do_resize", "do_rescale", "do_normalize", "do_center_crop"), True),
+    **dict.fromkeys(("do_pad", "size", "crop_size", "num_frames", "fps")),
+    **{"resample": 2, "rescale_factor": _SCALE},
 }
 #: Number of frames per clip if neither processor nor config states one
 _NUM_FRAMES = 16

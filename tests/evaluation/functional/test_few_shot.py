@@ -73,7 +73,7 @@ def test_the_linear_classifier_is_that_of_scikit_learn(features, hits):
 
 def test_what_cannot_be_drawn_is_said(features):
     with pytest.raises(
-        ValueError, match=r"10 shots .* class 0 has 9 labelled samples\. Give fewer"
+        ValueError, match=r"10 shots .* class 0 has only 9 labelled samples\. Give fewer"
     ):
         few_shot_hits(*features, shots=(10,))
     with pytest.raises(ValueError, match="two classes or more"):
