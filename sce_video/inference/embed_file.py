@@ -216,9 +216,8 @@ def embed_to_file(
 
     def items() -> list[Item]:
         # Only regular files have a size and time by which a later run can detect changes.
-        states = (file_state(file) if os.path.isfile(file) else {} for file in files.values())
-        named = zip(files.items(), states, strict=True)
-        return [Item(name, state or {}, file) for (name, file), state in named]
+        states = {name: file_state(file) for name, file in files.items() if os.path.isfile(file)}
+        return [Item(name, states.get(name) or {}, file) for name, file in files.items()]
 
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
     return FeatureFileRun(out, job, items, workers).run(

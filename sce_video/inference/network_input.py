@@ -36,8 +36,7 @@ from sce_video.inference.multi_view import Batch, BatchRows
 from sce_video.utils.records import at
 
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
-_TESTED = "UniformClips"
-_CLIPS = ("RandomClips", _TESTED, "OneOfClips")
+_CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
 _IMAGES = ("LoadImage",)
 #: Clip duration in seconds for image networks, which use one frame per clip. Frames that are a
@@ -279,9 +278,9 @@ def view_counts(cfg: Mapping[str, Any]) -> tuple[int, int]:
     crops: list[Any] = []
     for name, transform in _transforms(cfg, "test"):
         if name in (*_CLIPS, *_SEGMENTS):
-            clips.append({"num_clips": 10, **transform}["num_clips"] if name == _TESTED else 1)
+            clips.append(transform.get("num_clips", 10) if name == "UniformClips" else 1)
         if name in TEST_CROPS:
-            crops.append({"num_crops": 3, **transform}["num_crops"] if name == "PackVideo" else 1)
+            crops.append(transform.get("num_crops", 3) if name == "PackVideo" else 1)
     if not clips or not crops:
         raise ValueError("the config has no test pipeline (test_dataloader) with clips and crops")
     if type(clips[0]) is not int or not 1 <= clips[0] <= _MAX_CLIPS:
