@@ -297,7 +297,7 @@ def test_features_of_other_weights_or_files_are_not_used(tmp_path):
     Path(paths[0]).write_bytes(b"another video")
     assert [*read_known(tmp_path, {"weights": "a"})] == paths[1:]
     (tmp_path / KNOWN_FEATURES).write_bytes(b"damaged")
-    with pytest.raises(ValueError, match="Remove it, and the features are computed again"):
+    with pytest.raises(ValueError, match="Remove the file to compute the features again"):
         read_known(tmp_path, {})
 
 
