@@ -19,8 +19,7 @@ from sce_video.evaluation.metrics.feature_metrics import (
 )
 from sce_video.evaluation.rows import Rows, mean_of_clips
 from sce_video.runs.candidate_features import Cost
-from sce_video.runs.candidate_videos import ChoiceVideos
-from sce_video.runs.candidates import Candidate
+from sce_video.runs.candidates import Candidate, ChoiceVideos
 from sce_video.runs.fold_probe import cross_validate
 
 #: Metric that decides between candidates

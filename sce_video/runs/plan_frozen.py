@@ -1,4 +1,4 @@
-"""The plan of a linear classifier on frozen features: clips, features, readout and config."""
+"""Plan of a linear classifier on frozen features: clips, features, readout and config."""
 
 from __future__ import annotations
 
@@ -32,41 +32,40 @@ from sce_video.registry import MODELS
 from sce_video.runs.choices import ChosenSettings
 from sce_video.runs.configs import complete_classifier
 from sce_video.runs.continued import clip_of_network, take_network
-from sce_video.runs.finetune_choices import finetuning_notes
 from sce_video.runs.finetune_subject import (
+    PAGE_SECONDS,
+    PAGE_VIDEOS,
     Subject,
     data_settings,
     describe_source,
     step_of_source,
 )
 from sce_video.runs.fold_probe import CrossValidation, cross_validate, make_folds, percent
-from sce_video.runs.labelled_parts import recordings_of
 from sce_video.runs.planned_training import PlannedTraining, Timing, filled_recipe
 from sce_video.runs.start_weights import Source
 from sce_video.utils.command import Progress
 from sce_video.utils.run_files import KNOWN_FEATURES, split_pool
 from sce_video.utils.stored_arguments import constructor_parameters
 
-#: Maximum number of frames in an image network's clip.
+#: Largest number of frames in an image network's clip
 _IMAGE_FRAMES = 8
-#: Maximum length of an image network's clip in seconds. Motion needs frames that differ.
+#: Largest length of an image network's clip in seconds. Motion needs frames that differ.
 _IMAGE_SECONDS = 2.56
-#: Maximum number of clips per video on a GPU.
+#: Largest number of clips per video on a GPU
 _CLIPS = 10
-#: Maximum number of clips per video without a GPU.
+#: Largest number of clips per video without a GPU
 _CLIPS_ON_CPU = 5
-#: Maximum number of compared videos: the 95 % interval is then at most three points to each side.
+#: Largest number of compared videos. The 95 % interval then extends at most three points to each
+#: side.
 _COMPARED = 1000
-#: Number of videos that are embedded to measure the time if nothing can be compared.
+#: Number of videos that are embedded to measure the time if nothing can be compared
 _TIMED = 4
-#: Number of videos per batch, which bounds the memory.
+#: Number of videos per batch, which limits the memory
 _BATCH = 8
-#: Number of views per forward pass.
+#: Number of views per forward pass
 _MAX_VIEWS = 32
-#: Weight decay if nothing can be compared.
+#: Weight decay if nothing can be compared
 _USUAL_L2 = 0.1
-#: Seconds that the page needs besides its features.
-_PAGE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,13 @@ class FrozenFeatures:
     Attributes:
         values: (N, V, D) features of V clips, or the clips (N, V) of a network with pools.
         labels: (N,) int64 labels.
-        units: (N,) int64; videos of one unit are in one fold.
+        units: (N,) int64 units. Videos in the same unit are in the same fold.
         pools: Ways to pool the frames; None for the network's own pool.
-        indices: (N,) int64, indices of the videos in their set.
+        indices: (N,) int64 indices of the videos in their set.
         paths: N paths of the videos, with their folder or table.
-        weights: Hash of the weights of the network.
-        failures: Path and reason of videos that could not be read.
-        seconds: Seconds for reading and embedding a video.
+        weights: Hash of the network's weights.
+        failures: Path and reason for each video that could not be read.
+        seconds: Seconds to read and embed a video.
     """
 
     values: Tensor | StoredClips
@@ -105,13 +104,13 @@ class FrozenFeatures:
 
 @dataclass(frozen=True)
 class FrozenPlan:
-    """A linear classifier on frozen features that has not been fitted.
+    """Linear classifier on frozen features that has not been fitted.
 
     Attributes:
         settings: Chosen and given settings by name.
         features: Features of the compared videos.
-        found: Result of the cross-validation; None if there are too few videos for it.
-        pool: How frame features are pooled; None for the network's own pool.
+        found: Result of the cross-validation; None if there are too few videos.
+        pool: Pool of the frame features; None for the network's own pool.
         l2: Weight decay of the classifier, on standardised features.
     """
 
@@ -124,10 +123,10 @@ class FrozenPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFit(PlannedTraining):
-    """A planned linear classifier, with the features that the planning has computed.
+    """Planned fit of a linear classifier, with the features that planning has computed.
 
     Attributes:
-        frozen: Features of labelled videos, and the pool of their frames.
+        frozen: Features of labelled videos, and how their frames are pooled.
     """
 
     frozen: FrozenPlan
@@ -149,9 +148,9 @@ class HourBudget:
     """Time budget of a command, which is checked while videos are embedded.
 
     Attributes:
-        hours: The budget; None without one.
-        begun: Start of the command on the clock ``time.monotonic``.
-        videos: Number of videos that the command embeds, for fit, test and page.
+        hours: Budget in hours; None without one.
+        begun: ``time.monotonic()`` at the start of the command.
+        videos: Number of videos that the command embeds for fit, test and page.
         clips: Number of clips per video.
     """
 
@@ -168,7 +167,7 @@ class HourBudget:
             done: Number of videos that have been embedded.
         """
         needed = each * self.videos
-        other = time.monotonic() - self.begun - each * done + _PAGE_SECONDS
+        other = time.monotonic() - self.begun - each * done + PAGE_SECONDS
         if self.hours is None or other + needed <= 3600 * self.hours:
             return
         clips = int(self.clips * (3600 * self.hours - other) / needed)
@@ -180,17 +179,16 @@ class HourBudget:
         )
 
 
-def choose_frozen(subject: Subject, hours: float | None, begun: float, pages: int) -> FrozenPlan:
+def choose_frozen(subject: Subject, hours: float | None, begun: float) -> FrozenPlan:
     """Choose the clips, embed labelled videos, and use them to choose pool and weight decay.
 
     Args:
         subject: Source, videos and machine.
-        hours: Time budget of the command; None without one.
-        begun: Start of the command on the clock ``time.monotonic``.
-        pages: Number of videos on the page of the run.
+        hours: Time budget of the command in hours; None without one.
+        begun: ``time.monotonic()`` at the start of the command.
 
     Raises:
-        ValueError: If the clip of the network does not fit the videos, none can be read, or the
+        ValueError: If the network's clip does not suit the videos, no video can be read, or the
             budget does not suffice for the features.
     """
     assert subject.source is not None
@@ -199,7 +197,7 @@ def choose_frozen(subject: Subject, hours: float | None, begun: float, pages: in
     labels = torch.from_numpy(np.asarray(subject.videos.videos.labels, dtype=np.int64))
     possible = make_folds(labels, units, seed) is not None
     drawn = _drawn(labels, units, _COMPARED if possible else _TIMED, seed)
-    count = len(labels) + len(subject.tested) + min(pages, len(labels))
+    count = len(labels) + len(subject.tested) + subject.drawn
     budget = HourBudget(hours, begun, count, settings["clips"].value)
     features = _embed(subject, subject.source, settings, drawn, budget)
     folds = make_folds(features.labels, features.units, seed) if possible else None
@@ -254,7 +252,7 @@ def _choose_settings(subject: Subject, source: Source) -> dict[str, Choice]:
 
 
 def pools_of(source: Source) -> tuple[str | None, ...]:
-    """Return the ways to pool a network's frames; (None,) for only the network's own pool."""
+    """Return the ways to pool a network's frames; (None,) if it has only its own pool."""
     network: Any = MODELS.get(source.settings.backbone["type"])
     if not source.per_frame or "frame_pool" not in constructor_parameters(network):
         return (None,)
@@ -269,7 +267,7 @@ def _embed(
     drawn: np.ndarray,
     budget: HourBudget,
 ) -> FrozenFeatures:
-    """Compute the features of the clips of some videos by the pipeline of the fit."""
+    """Compute the clip features of the drawn videos with the pipeline of the fit."""
     pools, part = pools_of(source), subject.part(drawn)
     frames, seconds = settings["frames"].value, settings["clip_duration"].value
     batch_size = settings["batch"].value
@@ -343,7 +341,6 @@ def plan_frozen(
     plan: FrozenPlan,
     route: Choice,
     begun: float,
-    pages: int,
 ) -> PlannedFit:
     """Return the plan of a linear classifier on frozen features.
 
@@ -352,24 +349,21 @@ def plan_frozen(
         subject: Source, videos and machine.
         plan: Chosen settings and readout.
         route: Row of the plan with the reason for this route.
-        begun: Start of the command on the clock ``time.monotonic``.
-        pages: Number of videos on the page of the run.
+        begun: ``time.monotonic()`` at the start of the command.
     """
     assert subject.source is not None
     data = data_settings(subject, options.out, parts=("test",), write=False)
     readout = _readout_rows(plan)
     settings = {**plan.settings, "l2": readout[-1]}
     config = frozen_config(subject.source, settings, plan.pool, data, options.out)
-    config.run_page = {"videos": pages, "tested": True}
+    config.run_page = {"videos": PAGE_VIDEOS, "tested": True}
     batch, each = plan.settings["batch"].value, plan.features.seconds
     unknown = math.ceil((len(subject.videos) - len(plan.features.paths)) / batch) * batch
-    other = (len(subject.tested) + min(pages, len(subject.videos))) * each + _PAGE_SECONDS
+    other = (len(subject.tested) + subject.drawn) * each + PAGE_SECONDS
     if options.hours is not None:
         other += time.monotonic() - begun
     about = (Choice("recipe", FROZEN_FEATURES, "of finetune"), describe_source(subject.source))
-    shared = {*recordings_of(subject.videos)} & {*recordings_of(subject.tested)}
-    tested, size = len(subject.tested), plan.settings["size"].value
-    notes = [*finetuning_notes(subject.counts.tolist(), tested, len(shared), size, 0.0)]
+    notes = subject.remarks(plan.settings["size"].value, loading=0.0)
     for path, reason in plan.features.failures[:1]:
         count = len(plan.features.failures)
         notes.append(
@@ -391,7 +385,7 @@ def plan_frozen(
 
 
 def _readout_rows(plan: FrozenPlan) -> tuple[Choice, ...]:
-    """Return features, pool and, last, weight decay as rows of the plan."""
+    """Return rows of the plan for the features, the pool and, as the last one, weight decay."""
     found, features = plan.found, plan.features
     of_pool = of_decay = "as usual: the labelled videos are too few to compare"
     if found is not None:

@@ -31,17 +31,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mmengine.config import Config
+from filelock import FileLock, Timeout
 
-from sce_video.engine.config.changes import parse_value
-from sce_video.engine.config.load import load_config
+from sce_video.utils.files import read_json
 from sce_video.utils.records import at, read_record
 from sce_video.utils.run_files import LAST_CHECKPOINT
 
-#: Tools that an evaluation runs, by its ``training``.
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+#: Values of ``training``
 TRAININGS = ("none", "one", "splits")
+# Files in the folder of a step
+DONE = "done.json"
+FAILED = "failed.json"
+LOG = "sweep.log"
+LOCK = "step.lock"
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,8 @@ def read_sweep(path: str | Path) -> Sweep:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no sweep file at {path}")
+    from mmengine.config import Config  # takes seconds, so a missing file is reported first
+
     try:
         content = Config.fromfile(str(path)).to_dict()
     except Exception as error:  # the file is code: it may raise anything
@@ -174,6 +183,41 @@ class Step:
     commands: tuple[tuple[str, ...], ...]  # arguments of python for each command, in order
     result: str  # file that the last command writes: a checkpoint, or JSON with metrics
     before: Step | None = None  # whose checkpoint this one evaluates
+
+
+def is_done(out: str | Path, step: Step) -> bool:
+    """Return whether a step is finished and its result exists."""
+    folder = Path(out) / step.folder
+    return (folder / DONE).is_file() and (folder / step.result).is_file()
+
+
+def progress_of(out: str | Path, steps: Sequence[Step]) -> frozenset[str]:
+    """Return marks of finished steps and names of checkpoints, which show whether steps advance.
+
+    The names of checkpoints count epochs or iterations.
+    """
+    folders = [Path(out) / step.folder for step in steps]
+    return frozenset(
+        str(file) for name in (DONE, "*.pth") for folder in folders for file in folder.rglob(name)
+    )
+
+
+def step_state(out: str | Path, step: Step) -> str:
+    """Return ``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run`` for a step."""
+    folder = Path(out) / step.folder
+    if is_done(out, step):
+        return "done"
+    if (folder / LOCK).is_file():
+        try:
+            with FileLock(folder / LOCK, timeout=0):
+                pass
+        except Timeout:
+            return "running"
+        except OSError:  # another user's folder
+            pass
+    if (folder / FAILED).is_file():
+        return f"failed: {read_json(folder / FAILED).get('why', '')}"
+    return "interrupted" if (folder / LOG).is_file() else "not run"
 
 
 @dataclass(frozen=True)
@@ -292,6 +336,8 @@ class _Planner:
 
         A config without training writes nothing (None).
         """
+        from sce_video.engine.config.load import load_config
+
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
@@ -322,6 +368,8 @@ def option_texts(options: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: If a value would be read back as another one.
     """
+    from sce_video.engine.config.changes import parse_value
+
     texts = []
     for key, value in options.items():
         plain = str(value).replace(" ", "") if isinstance(value, list | tuple) else str(value)

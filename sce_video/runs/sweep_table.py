@@ -17,8 +17,7 @@ from sce_video.published.paper_results import IMAGE_RESULTS, PAPER_RESULTS
 from sce_video.reporting.comparability import compare_with_paper
 from sce_video.reporting.phrases import describe_benchmark, describe_split, name_of
 from sce_video.reporting.result_files import SWEEP, Result, collect_results
-from sce_video.runs.sweep_plan import Point, Step, Sweep, SweepCell
-from sce_video.runs.sweep_run import step_state
+from sce_video.runs.sweep_plan import Point, Step, Sweep, SweepCell, step_state
 from sce_video.utils.files import write_json, write_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
 

@@ -9,7 +9,7 @@ import pytest
 from helpers.run_tool import load, run_tool
 from helpers.training import make_videos
 
-from sce_video.runs.sweep_run import SweepRunner
+from sce_video.runs.sweep import SweepRunner
 
 pytestmark = pytest.mark.slow
 

@@ -20,8 +20,7 @@ from sce_video.runs.candidate_scores import (
     paired_difference,
     score_candidates,
 )
-from sce_video.runs.candidate_videos import ChoiceVideos
-from sce_video.runs.candidates import PIXELS, RANDOM_WEIGHTS, Candidate
+from sce_video.runs.candidates import PIXELS, RANDOM_WEIGHTS, Candidate, ChoiceVideos
 
 A, B = Candidate("a", "a"), Candidate("b", "b")
 FLOORS = [Candidate(PIXELS), Candidate(RANDOM_WEIGHTS)]

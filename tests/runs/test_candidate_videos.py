@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sce_video.options.choose import ChooseOptions
-from sce_video.runs.candidate_videos import in_sampling_order, read_choice_videos
+from sce_video.runs.candidates import in_sampling_order, read_choice_videos
 
 
 @pytest.fixture

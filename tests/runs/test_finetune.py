@@ -28,8 +28,8 @@ from sce_video.options.training import FinetuneOptions
 from sce_video.pages.run_record import read_scalars
 from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs.after_training import guessing_alarm
+from sce_video.runs.finetune_subject import labelled_parts
 from sce_video.runs.folder import read_run
-from sce_video.runs.labelled_parts import labelled_parts
 from sce_video.runs.plan_finetuning import plan_finetuning
 from sce_video.runs.planned_config import planned_config
 from sce_video.utils.errors import NamedWarning

@@ -31,9 +31,14 @@ from sce_video.options.training import FinetuneOptions
 from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs import plan_frozen as plan_frozen_module
 from sce_video.runs.configs import training_config
-from sce_video.runs.finetune_routes import Trial, better_route, known_route, trial_seconds
 from sce_video.runs.launch import run_training
-from sce_video.runs.plan_finetuning import plan_finetuning
+from sce_video.runs.plan_finetuning import (
+    Trial,
+    better_route,
+    known_route,
+    plan_finetuning,
+    trial_seconds,
+)
 from sce_video.runs.plan_frozen import HourBudget
 from sce_video.utils.run_files import KNOWN_FEATURES, PROBE, RESULTS, SCORES
 
