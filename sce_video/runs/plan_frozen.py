@@ -29,7 +29,7 @@ from sce_video.models.backbones.frame_pools import StoredClips
 from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.options.training import FinetuneOptions, request_of
 from sce_video.registry import MODELS
-from sce_video.runs.choices import ChosenSettings
+from sce_video.runs.choices import ChosenSettings, choose_workers
 from sce_video.runs.configs import complete_classifier
 from sce_video.runs.continued import clip_of_network, take_network
 from sce_video.runs.finetune_subject import (
@@ -244,8 +244,7 @@ def _choose_settings(subject: Subject, source: Source) -> dict[str, Choice]:
     choices.add(Choice("clips", clips, reason))
     choices.add(Choice("crops", 1, "the central one, as in the fit"))
     choices.add(Choice("batch", _BATCH, "videos that are embedded at a time"))
-    workers = max(1, machine.cores // 4) if machine.gpu is None else max(1, machine.cores - 1)
-    choices.add(Choice("workers", min(16, workers), f"{machine.cores} cores"))
+    choices.add(choose_workers(machine))
     choices.add(Choice("precision", "float32", "the features are computed once"))
     choices.add_others()
     return choices.found

@@ -42,6 +42,14 @@ from sce_video.runs.continued import (
 )
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.keep_best import EVALUATIONS, HeldOut, hold_out, keep_best
+from sce_video.runs.plan_distillation import (
+    MOST_EPOCHS,
+    PlannedTeacher,
+    become_student,
+    is_student,
+    plan_teacher,
+    student_choices,
+)
 from sce_video.runs.planned_training import (
     PlannedTraining,
     Timing,
@@ -50,13 +58,7 @@ from sce_video.runs.planned_training import (
     measure,
 )
 from sce_video.runs.start_weights import Source, find_source
-from sce_video.runs.student import (
-    MOST_EPOCHS,
-    become_student,
-    is_student,
-    student_choices,
-)
-from sce_video.runs.teacher import PlannedTeacher, plan_teacher
+from sce_video.utils.records import at
 from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
 #: Method whose network learns from a teacher
@@ -135,38 +137,40 @@ def choose_road(
         return Road(method, why, remarks=_warn(options, facts))
     if facts.short_side < _LEAST_SIDE:
         remark = (
-            f"{PUBLIC_TEACHER} is installed and is not used as a teacher, because the videos have "
+            f"{PUBLIC_TEACHER} is installed, but is not used as a teacher, because the videos have "
             f"a short side of {facts.short_side} pixels and it needs {_LEAST_SIDE} or more. To use "
-            f"it all the same, add --teacher {PUBLIC_TEACHER}"
+            f"it anyway, add --teacher {PUBLIC_TEACHER}"
         )
         return Road(method, why, remarks=(remark,))
     remarks = (
-        "a larger teacher may be better. hf:facebook/dinov2-small or another model of a hub "
-        "needs pip install 'sce-video[hf]' and a download, and several times as long for its "
-        "features (docs/encoders.md)",
-        "classes that differ in their motion alone may be learned better from scratch: "
-        "--method simclr. With some labels, sce-video choose says which network suits your videos",
+        "a larger teacher may be better. hf:facebook/dinov2-small or another model from a hub "
+        "needs pip install 'sce-video[hf]' and a download, and its features take several times as "
+        "long (docs/encoders.md)",
+        "classes that differ only in their motion may be learned better from scratch, with "
+        "--method simclr. With some labels, sce-video choose finds the network that suits your "
+        "videos",
     )
     return Road(DISTILL, f": {PUBLIC_TEACHER} is installed", PUBLIC_TEACHER, remarks)
 
 
 def _warn(options: PretrainOptions, facts: FolderFacts) -> tuple[str, ...]:
-    """State the result of training from scratch on a real set, and a command that does better."""
+    """Return a warning about training from scratch on few videos, with a better command."""
     if facts.num_videos >= _FEW_VIDEOS:
         return ()
     install = "" if has_public_teacher() else "pip install 'sce-video[teacher]', then "
     videos = shlex.quote(str(options.videos))
     return (
-        f"training from scratch on {facts.num_videos:,} videos may learn little. On J-HMDB, 928 "
-        "clips of films, 18 minutes reached 14 % in a linear probe, as random weights do (13 %). "
-        f"A student of an image network reached 60 % in 7 minutes: {install}sce-video pretrain "
-        f"{videos} --out {shlex.quote(options.out)} --teacher {PUBLIC_TEACHER}",
+        f"a network trained from scratch on {facts.num_videos:,} videos may learn little. On "
+        "J-HMDB (928 clips of films), 18 minutes reached 14 % in a linear probe, and random "
+        "weights reach 13 %. A student of an image network reached 60 % in 7 minutes: "
+        f"{install}sce-video pretrain {videos} --out {shlex.quote(options.out)} --teacher "
+        f"{PUBLIC_TEACHER}",
     )
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """Videos, machine, networks and settings for which a pretraining run is planned.
+    """Subject of a pretraining plan: videos, machine, networks and settings.
 
     Attributes:
         videos: Facts about all videos.
@@ -175,8 +179,9 @@ class _Subject:
         given: Settings that the user gave, by name.
         hours: Time budget of the command in hours; None for the usual length.
         start: Network to continue from; None for random weights, or if a student is trained.
-        student: Network from which the student of an image network starts.
-        teacher: Teacher of a distillation.
+        student: Network from which the student of an image network starts; None for no such
+            student.
+        teacher: Teacher of a distillation; None for another method.
         held: Videos held out to find the best checkpoint; None if the last one is kept.
     """
 
@@ -213,7 +218,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     recipe, chosen = _choices(subject, options.precision)
     base = load_config(recipe)
     options_of_settings(base, subject.given)  # reports unknown names early
-    # Measure with the chosen network and batch, for any length. The speed determines the epochs.
+    # Measure with the chosen network and batch. The speed determines the number of epochs.
     first = _config(base, chosen, subject, options.out)
     timing = measure(first, subject.teacher)
     # Compute the teacher before training, so that unsuitable videos are reported early.
@@ -238,7 +243,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     if options.hours is not None:
         other = costs.before + costs.after
         add_budget(config, options.hours, costs.before, costs.after)
-    # A recipe without a queue, for example, ignores the choice of its length.
+    # Show only settings that the recipe has. One without a queue, for example, has no queue length.
     shown = {*available_settings(base, known_keys), *_ROWS}
     return PlannedTraining(
         command="pretrain",
@@ -255,7 +260,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
 
 
 def _examine(options: PretrainOptions) -> _Subject:
-    """Examine the videos, the machine, the network or teacher, and what is held out."""
+    """Examine videos, machine, network and teacher, and decide which videos are held out."""
     machine = this_machine()
     extensions = listed_extensions(options.all_files)
     facts = examine_folder(str(options.videos), extensions=extensions).check_readable()
@@ -281,8 +286,8 @@ def _examine(options: PretrainOptions) -> _Subject:
 def _student(start: Start | None, given: Mapping[str, Any]) -> Source | None:
     """Return the initial network for the student of an image network; None if there is none.
 
-    It is the network of ``--from`` if temporal layers can be added to it. Without ``--from``, it is
-    the public network, if its weights are installed.
+    It is the network that ``--from`` names, if temporal layers can be added to it. Without
+    ``--from``, it is the public network if its weights are installed.
     """
     if start is not None:
         fits = is_student(start.source) and start.freeze is None and start.lora is None
@@ -293,7 +298,7 @@ def _student(start: Start | None, given: Mapping[str, Any]) -> Source | None:
 
 
 def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, Choice]]:
-    """Choose the recipe, and every setting except the length, in display order."""
+    """Choose the recipe and every setting except the length, in display order."""
     method = subject.road.method
     recipe, start, teacher = methods()[method], subject.start, subject.teacher
     student = subject.student
@@ -343,13 +348,13 @@ def _choices_of_length(
 
 @dataclass(frozen=True)
 class _Costs:
-    """Work of the command besides the training steps.
+    """Costs of a pretraining command besides the training steps.
 
     Attributes:
         compared: Number of videos in the final comparison with random weights.
-        before: Seconds until the training begins.
-        after: Seconds of the comparison and the page.
-        evaluation: Seconds of an evaluation of the held-out videos; 0 without them.
+        before: Seconds until training begins.
+        after: Seconds for the comparison and the page.
+        evaluation: Seconds per evaluation on the held-out videos; 0 without held-out videos.
     """
 
     compared: int
@@ -367,7 +372,7 @@ def _costs(
         subject: Videos, machine and networks.
         timing: Measured times.
         planned: Seconds since the start of the command.
-        taught: Seconds for a teacher to embed all training videos.
+        taught: Seconds that a teacher needs to embed all training videos; 0 without a teacher.
         slowness: Ratio of wall-clock to processor time while planning. Other programs are assumed
             to slow the page down by the same factor.
     """
@@ -404,10 +409,8 @@ def _choose_epochs(
 
 def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: str) -> Config:
     """Return the recipe with the chosen settings, the videos, and the initial network."""
-    of_videos = dataset_settings(subject.videos.folder, subject.videos.extensions)
-    data: dict[str, Any] = {
-        f"train_dataloader.dataset.{name}": value for name, value in of_videos.items()
-    }
+    folder = dataset_settings(subject.videos.folder, subject.videos.extensions)
+    data = {f"train_dataloader.dataset.{name}": value for name, value in folder.items()}
     if subject.teacher is not None:
         data["model.teacher_channels"] = subject.teacher.channels
     config = filled_recipe(base, chosen, data, out)
@@ -420,7 +423,7 @@ def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: 
     if subject.start is not None:
         continue_from(config, subject.start)
     if subject.student is not None and subject.teacher is not None:
-        become_student(config, subject.student, subject.teacher.target, subject.trained)
+        become_student(config, subject.student, subject.teacher, subject.trained)
         config.model.queue_size = chosen["queue"].value  # which only --objective relations uses
     return config
 
@@ -429,6 +432,6 @@ def _remarks(subject: _Subject, size: int, config: Config, timing: Timing) -> tu
     """Return sentences about anything unusual in the network, the videos and their loading."""
     loader = config.train_dataloader
     found = [] if subject.start is None else remarks(subject.start, size, subject.trained)
-    differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
+    differences = max(at(step, "diff_prob") or 0.0 for step in loader.dataset.pipeline)
     loading = timing.loading(loader.num_workers)
     return (*subject.road.remarks, *found, *notes(subject.videos, size, loading, differences))

@@ -21,8 +21,8 @@ from sce_video.inference.features import read_features
 from sce_video.inference.model import load_model
 from sce_video.models import EfficientNetLite
 from sce_video.models.backbones.frame_pools import pooled_channels
+from sce_video.runs.plan_distillation import FRAME_POOL, clip_duration, clips_of_video
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.student import FRAME_POOL, clip_duration, clips_of_video
 from sce_video.utils.run_files import TEACHER_FEATURES, has_public_teacher, newest_checkpoint
 
 needs_teacher = pytest.mark.skipif(
