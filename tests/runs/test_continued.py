@@ -310,7 +310,7 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
 @pytest.mark.parametrize(
     ("source", "facts", "given", "how", "match"),
     [
-        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, but the videos in videos have 2: "),
+        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, but the videos in videos have 2. "),
         ("r2plus1d.pth", dict(duration=0.4), {}, {}, "have 10. Give --frames 10"),
         ("videomae", dict(height=16), {}, {}, "needs frames of 32x32 pixels, but the short side"),
         (
