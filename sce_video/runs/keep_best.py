@@ -1,4 +1,4 @@
-"""``--keep best``: held-out videos that evaluate a pretraining run, and the deciding metric."""
+"""``--keep best``: held-out videos on which a pretraining run is evaluated, and the metric."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sce_video.options.training import FOLDERS
 from sce_video.pages.run_record import read_history
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
+from sce_video.utils.records import at
 
 #: Number of evaluations during a run, in addition to the one at its start
 EVALUATIONS = 20
@@ -36,24 +37,24 @@ _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
     LABEL_FREE: ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics"),
 }
-#: One in this many videos is held out.
+#: One in this many videos is held out
 _SHARE = 5
-#: One in this many videos is held out if there are few videos.
+#: One in this many videos is held out if there are few videos
 _SHARE_OF_FEW = 3
-#: Largest number of videos held out if there are few videos
+#: Largest number of held-out videos if there are few videos
 _FEW = 16
-#: Largest number of videos held out. Up to as many training videos form the gallery.
+#: Largest number of held-out videos. The gallery contains at most as many training videos.
 _MOST = 100
 #: Number of clips per held-out video
 _CLIPS = 4
-#: Average number of videos from which sub-folders count as classes
+#: Average number of videos per sub-folder from which sub-folders can be classes
 _VIDEOS_PER_CLASS = 4
 #: Smallest number of videos from which some can be held out
 _LEAST = 6
 
 
 def held_out_count(num_videos: int) -> int:
-    """Return how many of ``num_videos`` videos are held out of training.
+    """Return how many of ``num_videos`` videos are held out from training.
 
     Raises:
         ValueError: If there are too few videos to hold any out.
@@ -68,14 +69,14 @@ def held_out_count(num_videos: int) -> int:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Videos that a pretraining run does not train on, and how it is evaluated on them.
+    """Videos that a pretraining run does not train on, and how the run is evaluated on them.
 
     Attributes:
-        count: Number of videos that are held out.
+        count: Number of held-out videos.
         evaluated: Number of videos that each evaluation reads.
-        measure: Name of the deciding metric.
+        measure: Name of the metric that chooses the best checkpoint.
         words: Description of the held-out videos.
-        lists: Paths and labels in each part of a CSV file; empty if a seed divides the folder.
+        lists: Paths and labels of each part of a CSV file; empty if a seed divides the folder.
     """
 
     count: int
@@ -88,13 +89,13 @@ class HeldOut:
 def hold_out(
     facts: FolderFacts, labels: str | None = None, columns: GroupColumns = NO_COLUMNS, seed: int = 0
 ) -> HeldOut:
-    """Decide what a pretraining run holds out to find its best checkpoint.
+    """Decide which videos a pretraining run holds out to find its best checkpoint.
 
     Args:
         facts: Facts about the videos.
-        labels: None for a metric without labels, because sub-folders may be cameras or dates;
-            ``folders`` if they are classes; or a CSV file of paths and labels.
-        columns: Columns of the CSV file with groups, which are held out completely, or with folds,
+        labels: ``folders`` if the sub-folders are classes, or a CSV file of paths and labels. None
+            uses a metric without labels, because sub-folders may be cameras or dates.
+        columns: Column of the CSV file with groups, which are held out as a whole, or with folds,
             one of which is held out.
         seed: Seed of the draw.
 
@@ -102,7 +103,7 @@ def hold_out(
         ValueError: If there are too few videos, or the labels cannot be used.
     """
     if labels is None and columns != NO_COLUMNS:
-        raise ValueError("columns of groups and folds belong to --labels FILE.csv. Give it as well")
+        raise ValueError("group and fold columns need --labels FILE.csv. Give it as well")
     if labels not in (None, FOLDERS):
         return _hold_out_listed(facts, str(labels), columns, seed)
     count = held_out_count(facts.num_videos)
@@ -114,16 +115,16 @@ def hold_out(
     unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())
     if unlabelled or not 2 <= facts.num_classes <= most:
         raise ValueError(
-            f"--labels {FOLDERS} needs 2 to {most} sub-folders that contain all of the "
+            f"--labels {FOLDERS} needs 2 to {most} sub-folders that contain all "
             f"{facts.num_videos} videos, got {facts.num_classes} sub-folders and {unlabelled} "
-            "videos outside them. Remove it, or give a CSV file of paths and labels"
+            "videos outside them. Remove --labels, or give a CSV file of paths and labels"
         )
     gallery = min(_MOST, facts.num_videos - count)
     return HeldOut(count, count + gallery, LABELLED, f"{count} videos")
 
 
 def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, seed: int) -> HeldOut:
-    """Hold out videos in a CSV file by whole groups and recordings (see :func:`hold_out`)."""
+    """Hold out whole groups or recordings from the videos in a CSV file (:func:`hold_out`)."""
     found = read_labelled(source, facts.folder, columns=columns)
     files = [os.path.normpath(video_of(os.path.join(found.root, path))) for path in found.paths()]
     units, number = np.unique(found.groups or files, return_inverse=True)
@@ -135,15 +136,15 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
         groups = torch.from_numpy(number) if len(units) < len(found) else None
         share = held_out_count(len(found)) / len(found)
         held = held_out(torch.from_numpy(classes), groups, share, seed).numpy()
-        words = f"{words if groups is not None else ''}"
+        words = "" if groups is None else words
     rest = np.flatnonzero(~held)
-    # kNN finds a held-out video's class only if a video outside the held-out ones has it.
+    # kNN recognises a class only if the gallery contains a video of it.
     alone = sorted({*classes[held].tolist()} - {*classes[rest].tolist()})
     if not held.any() or alone:
         name = f"the class {found.name(alone[0])!r}" if alone else "every class"
         raise ValueError(
-            f"{name} of {source} is in one group or fold only, so nothing can be held out by which "
-            "it is recognised. Use other groups or folds, or leave out --labels"
+            f"{name} of {source} is in only one group or fold. If that is held out, no other video "
+            "shows the class. Use other groups or folds, or leave out --labels"
         )
     parts = {
         "held_out": _balanced(classes, np.flatnonzero(held), seed),
@@ -160,7 +161,7 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
 
 
 def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
-    """Return up to :data:`_MOST` of the indices, with classes as balanced as possible."""
+    """Return up to :data:`_MOST` of the indices, with the classes as balanced as possible."""
     order = np.random.default_rng(seed).permutation(indices)
     seen: Counter[int] = Counter()
     ranks = []
@@ -172,7 +173,7 @@ def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Division:
-    """Division of a planned pretraining run's videos.
+    """Division of the videos of a planned pretraining run.
 
     Attributes:
         config: Config of the run.
@@ -186,8 +187,8 @@ class _Division:
     held: HeldOut
     seed: int
 
-    def part(self, name: str, gallery: int = 0) -> dict[str, Any]:
-        """Return the settings of a dataset with one part, and write its list if it has one.
+    def part(self, name: str, gallery: int = 0) -> Mapping[str, Any]:
+        """Return the settings of a dataset with one part, and write the part's list, if any.
 
         Args:
             name: ``training``, ``held_out`` or ``gallery``.
@@ -205,8 +206,8 @@ class _Division:
             )
         return {"ann_file": file}
 
-    def loader(self, name: str, gallery: int = 0) -> dict[str, Any]:
-        """Return the loader that evaluates one part."""
+    def loader(self, name: str, gallery: int = 0) -> Mapping[str, Any]:
+        """Return the settings of the loader that evaluates one part."""
         test = self.config.test_dataloader
         pipeline = copy.deepcopy(test.dataset.pipeline)
         for step in pipeline:
@@ -223,12 +224,12 @@ class _Division:
 
 
 def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) -> Choice:
-    """Let a planned pretraining run keep its best checkpoint, in place, and return the choice.
+    """Change a planned pretraining run, in place, to keep its best checkpoint.
 
-    Before the first step and 20 times during training, the network is evaluated on the held-out
-    videos (:class:`~sce_video.evaluation.OnlineEvaluationHook`). With labels, kNN among training
-    videos is used, otherwise RankMe. A queue of keys is shortened to the remaining videos. Lists
-    are written to the run's folder.
+    The network is evaluated on the held-out videos before the first step and 20 times during
+    training (:class:`~sce_video.evaluation.OnlineEvaluationHook`). With labels, the metric is kNN
+    among training videos, otherwise RankMe. A queue of keys is shortened to the remaining videos.
+    Lists are written to the run's folder.
 
     Args:
         config: Config of the run.
@@ -236,21 +237,30 @@ def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) 
         held: Held-out videos.
         seed: Seed of the division.
 
+    Returns:
+        Row of the plan.
+
     Raises:
         ValueError: If a list cannot contain the name of a video.
     """
     division, loader = _Division(config, facts, held, seed), config.train_dataloader
-    hook: dict[str, Any] = {"type": "OnlineEvaluationHook"}
     if held.measure == LABELLED:
-        hook["gallery"] = division.loader("gallery", _MOST)
-        hook["queries"] = division.loader("held_out")
+        sets = {
+            "gallery": division.loader("gallery", _MOST),
+            "queries": division.loader("held_out"),
+        }
     else:
-        hook["gallery"] = division.loader("held_out")
-    hook["metrics"] = [{"type": name} for name in _METRICS[held.measure]]
-    hook |= {"evaluations": EVALUATIONS, "keep": held.measure}
-    config.custom_hooks = [*(config.get("custom_hooks") or ()), hook]
+        sets = {"gallery": division.loader("held_out")}
+    hook = {
+        "type": "OnlineEvaluationHook",
+        **sets,
+        "metrics": [{"type": name} for name in _METRICS[held.measure]],
+        "evaluations": EVALUATIONS,
+        "keep": held.measure,
+    }
+    config.custom_hooks = [*(at(config, "custom_hooks") or ()), hook]
     loader.dataset.update(division.part("training"))
-    left, size = facts.num_videos - held.count, config.model.get("queue_size")
+    left, size = facts.num_videos - held.count, at(config, "model.queue_size")
     if size is not None:
         config.model.queue_size = min(size, longest_queue(left, loader.batch_size))
     reason = f"by {held.measure} of {held.words}, which are not trained on; never below the start"
@@ -258,15 +268,15 @@ def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) 
 
 
 def keeps_best(config: Config) -> bool:
-    """Return whether a run keeps its best checkpoint, compared with its start."""
-    hooks = config.get("custom_hooks") or ()
-    return any(isinstance(hook, dict) and hook.get("keep") is not None for hook in hooks)
+    """Return whether a run keeps its best checkpoint, or its start if none is better."""
+    return any(at(hook, "keep") is not None for hook in at(config, "custom_hooks") or ())
 
 
 def kept_message(folder: str | Path) -> str | None:
-    """Return a sentence on which checkpoint is the result of a run that keeps its best.
+    """Return a sentence that states which checkpoint is the result of a run that keeps its best.
 
-    Return None for other runs, and while a run continues after a failure or with more epochs.
+    The result is None for other runs, and while a run continues after a failure or with more
+    epochs.
     """
     rows = [row for row in read_history(folder, []) if row["event"] in ("start", KEPT_EVENT)]
-    return str(rows[-1].get("message")) if rows and rows[-1]["event"] == KEPT_EVENT else None
+    return str(at(rows[-1], "message")) if rows and rows[-1]["event"] == KEPT_EVENT else None

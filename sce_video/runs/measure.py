@@ -23,6 +23,7 @@ from sce_video.engine.recipes import find_recipe
 from sce_video.options.measure import EvaluateOptions, TestOptions
 from sce_video.options.protocols import FinetuneSplitsOptions
 from sce_video.utils.command import printable
+from sce_video.utils.records import at
 from sce_video.utils.run_files import (
     RANDOM,
     RESULTS,
@@ -323,7 +324,7 @@ def finetune_splits(options: FinetuneSplitsOptions) -> FinetuneSplitsResult:
             launcher=options.launcher,
         )
 
-    join_processes(options.launcher, training.get("env_cfg"))
+    join_processes(options.launcher, at(training, "env_cfg.dist_cfg"))
     try:
         summary = run_splits(training, testing, options.splits)
     except StoppedError as stop:

@@ -335,11 +335,11 @@ def test_labels_of_a_file_hold_whole_groups_or_a_fold_out(videos, tmp_path, colu
 def test_labels_that_nothing_can_be_held_out_of(videos, tmp_path):
     file, rows = listed_scenes(videos, tmp_path, scenes=1)
     facts = examine_folder(str(videos))
-    with pytest.raises(ValueError, match="every class of .* is in one group or fold only"):
+    with pytest.raises(ValueError, match="every class of .* is in only one group or fold"):
         hold_out(facts, file, GroupColumns("scene"))
     lines = [f"{path},{'ab'[row[2] == '1']},{row[2]}" for path, row in rows.items()]
     (tmp_path / "labels.csv").write_text("\n".join(["path,label,fold", *lines]))
-    with pytest.raises(ValueError, match="the class 'b' of .* is in one group or fold only"):
+    with pytest.raises(ValueError, match="the class 'b' of .* is in only one group or fold"):
         hold_out(facts, file, GroupColumns(fold="fold=1"))
 
 
