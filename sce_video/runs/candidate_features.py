@@ -22,7 +22,8 @@ _TIMED = 5
 _SHARE = 0.8
 #: Seconds by which a network may exceed its estimate. All networks lose the videos that it lacks.
 _GRACE = 20.0
-_FLOAT = 4  # bytes of a number of a feature
+#: Bytes per number in a feature
+_FLOAT = 4
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Cost:
     """Computing time, memory and storage that a candidate needs.
 
     Attributes:
-        seconds: Seconds on one core or a GPU per hour of video; None if the videos have no length.
-        memory: Peak memory of a process or on its GPU, in bytes; None if it is unknown.
+        seconds: Seconds per hour of video on one core or a GPU; None if the videos have no length.
+        memory: Peak memory of a process, or on its GPU, in bytes; None if unknown.
         dimensions: Size of a feature.
-        bytes_per_hour: Bytes of features per hour of videos of this average length.
+        bytes_per_hour: Bytes of features per hour of video, for videos of this average length.
     """
 
     seconds: float | None
@@ -43,7 +44,7 @@ class Cost:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Sort key: time first, then the size of a feature."""
+        """Sort key that compares times first and feature sizes second."""
         return (float("inf") if self.seconds is None else self.seconds, self.dimensions)
 
 
@@ -56,7 +57,7 @@ class CandidateFeatures:
         costs: Cost of each candidate.
         rows: (n,) positions of the videos in the order of the sample.
         tried: Number of videos that were read, from the beginning of this order.
-        failures: Path and reason of each video that some candidate could not embed.
+        failures: Path and reason for each video that some candidate could not embed.
     """
 
     clips: dict[Candidate, np.ndarray]
@@ -68,10 +69,10 @@ class CandidateFeatures:
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """Time limit of the whole command.
+    """Time budget of the whole command.
 
     Attributes:
-        begun: Start of the command in seconds on the clock ``time.monotonic``.
+        begun: ``time.monotonic()`` at the start of the command.
         seconds: Length of the budget in seconds.
     """
 
@@ -80,7 +81,7 @@ class TimeBudget:
 
     @property
     def end(self) -> float:
-        """Time at which the command must finish, on the clock ``time.monotonic``."""
+        """Value of ``time.monotonic()`` by which the command must finish."""
         return self.begun + self.seconds
 
 
@@ -95,13 +96,13 @@ def embed_within(
     """Embed as many videos as the time allows, the same videos with all networks.
 
     Args:
-        passes: Networks to embed the videos with.
+        passes: Networks that embed the videos.
         paths: Paths of the videos, ordered so that every prefix is a fair sample.
         budget: Time budget of the command.
         workers: Number of processes.
-        score_seconds: Function that estimates the seconds for scoring all candidates on a number of
-            videos. It must not fall as the number grows.
-        least: Minimum number of videos in a comparison.
+        score_seconds: Function that maps a number of videos to the estimated seconds for scoring
+            all candidates. It must not decrease.
+        least: Smallest number of videos in a comparison.
 
     Raises:
         ValueError: If the time does not suffice for ``least`` videos, or fewer than two videos can
@@ -129,8 +130,8 @@ def embed_within(
     end = now + left - score_seconds(count)
     for number, one in enumerate(passes):
         now, done = time.monotonic(), len(parts[number])
-        # An estimate from few videos may be wrong. The time of the networks that follow is kept,
-        # and a network that is late itself may still reach the videos of the ones before it.
+        # An estimate from few videos may be wrong. The time of later networks is reserved, but a
+        # slow network may exceed its own estimate a little, because its videos limit the sample.
         own, *others = (s + e * (count - done) for s, e in zip(starts, each, strict=True))
         title = f"embedding {number + 1} of {len(passes)}:"
         stop = max(end - sum(others), now + own + _GRACE)
@@ -143,10 +144,10 @@ def embed_within(
 def _timed_videos(
     passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget
 ) -> tuple[list[list[EmbeddedClips]], list[float]]:
-    """Embed a few videos with each network, and return the seconds for a first video.
+    """Embed a few videos with each network, and return the seconds that each needs to start.
 
     Raises:
-        ValueError: If the time is over before all networks are timed.
+        ValueError: If the budget is used up before all networks are timed.
     """
     parts, starts = [], []
     for number, one in enumerate(passes, 1):
@@ -165,7 +166,7 @@ def _timed_videos(
 def _embed(
     one: NetworkPass, paths: Sequence[str], workers: int, title: str, stop: float = math.inf
 ) -> list[EmbeddedClips]:
-    """Embed videos in order until a time on the clock ``time.monotonic``."""
+    """Embed videos in order until ``time.monotonic()`` exceeds ``stop``."""
     found: list[EmbeddedClips] = []
     if not paths:
         return found
@@ -183,7 +184,7 @@ def _embed(
 def _joined(
     passes: Sequence[NetworkPass], parts: Sequence[Sequence[EmbeddedClips]]
 ) -> CandidateFeatures:
-    """Return the features of the videos that every network could embed.
+    """Join the features of the videos that every network could embed.
 
     Raises:
         ValueError: If there are fewer than two such videos.

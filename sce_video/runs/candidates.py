@@ -24,28 +24,31 @@ from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher, split_
 if TYPE_CHECKING:
     from sce_video.inference.clip_features import NetworkPerClip
 
-#: Names of the floors, which every useful network exceeds: brightness and change of the pixels of
-#: short clips, the pixels of a whole video in time order, and an untrained network.
+# Names of the floors, which every useful network exceeds
+#: Brightness and change of the pixels in short clips
 PIXELS = "grey pixels"
+#: Pixels of a whole video in time order
 ORDERED_PIXELS = "pixels"
+#: Untrained network
 RANDOM_WEIGHTS = "random weights"
-#: Number of clips per video, as in ``embed``, ``index`` and ``evaluate``.
+#: Number of clips per video, as in ``embed``, ``index`` and ``evaluate``
 _CLIPS = 4
-#: Side of a pixel frame, a multiple of the 24 and 32 pixels to which it is averaged.
+#: Side of a pixel frame. It is a multiple of the 24 and 32 pixels to which the frame is averaged.
 _SIDE = 96
-#: Minimum number of videos, in total and per class on average. With fewer, intervals say little.
+#: Smallest number of videos. With fewer, the intervals are too wide to be useful.
 _LEAST = 20
+#: Smallest average number of videos per class
 _LEAST_PER_CLASS = 5
-#: Default number of folds if there are many groups: half as many probes as in ``evaluate``.
+#: Default number of folds if there are many groups. It halves the number of probes in ``evaluate``.
 _FOLDS = 5
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A network that is compared, or a floor.
+    """Network that is compared, or a floor.
 
     Attributes:
-        name: Its name as the user gave it, with its pool.
+        name: Name that the user gave, with the pool.
         source: Run, checkpoint or model; None for a floor.
         pool: How frame features are pooled; None for the network's own pool.
     """
@@ -56,7 +59,7 @@ class Candidate:
 
     @property
     def is_floor(self) -> bool:
-        """Whether it is only a baseline, not a network to use."""
+        """Whether the candidate is only a baseline."""
         return self.source is None
 
 
@@ -67,7 +70,7 @@ def named_candidates(names: Sequence[str]) -> list[Candidate]:
         names: Runs, checkpoints and models, each alone or as ``NAME:POOL``; empty for the default.
 
     Raises:
-        FileNotFoundError: If there is no such run.
+        FileNotFoundError: If a run does not exist.
         ValueError: If a candidate is listed twice, or a pool is unknown or given for a run.
         MissingPackageError: If the weights of a named model are not installed.
     """
@@ -93,12 +96,13 @@ def named_candidates(names: Sequence[str]) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class NetworkPass:
-    """One pass of a network over videos, from which its candidates are taken.
+    """Pass of a network over the videos, which gives the features of one or several candidates.
 
     Attributes:
-        network: Network. Frames have features of their own if there are several pools.
+        network: Network. If there are several candidates, it computes features that suffice for all
+            pools.
         candidates: Candidates, which differ in their pools.
-        own_pool: Pool of a candidate that states none.
+        own_pool: Pool of a candidate that does not state one.
     """
 
     network: NetworkPerClip
@@ -175,7 +179,7 @@ def _floors(device: str | None) -> list[NetworkPass]:
     )
     in_order = {"type": GreyPixels.__name__, "frame_pool": "concat"}
     recipe = settings_from_config(recipe_config("sce_r3d18_folder_small", {}))
-    # As wide as `pretrain` chooses it on a CPU for 100 videos or more.
+    # The width that `pretrain` chooses on a CPU for 100 videos or more
     untrained = replace(recipe, backbone={**recipe.backbone, "base_channels": 16})
     floors = {
         PIXELS: pixels,
@@ -192,10 +196,10 @@ def _floors(device: str | None) -> list[NetworkPass]:
 
 
 def read_choice_videos(options: ChooseOptions) -> LabelledVideos:
-    """Return the videos of the options, with the label -1 if no labels are given.
+    """Return the videos that the options name, with the label -1 if no labels are given.
 
     Raises:
-        FileNotFoundError: If the table does not exist.
+        FileNotFoundError: If a table does not exist.
         ValueError: If there are fewer than two videos, or the labels cannot be used.
     """
     extensions = listed_extensions(options.all_files)
@@ -211,20 +215,21 @@ def read_choice_videos(options: ChooseOptions) -> LabelledVideos:
         unlabelled = replace(videos, labels=np.full(len(videos), -1), classes=())
         found = LabelledVideos(options.videos, options.videos, unlabelled)
     if len(found) < 2:
-        raise ValueError(f"{found.source} has one video. A comparison needs two or more")
+        raise ValueError(f"{found.source} contains only one video. A comparison needs at least two")
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceVideos:
-    """Videos in the order in which they are embedded, so that each beginning is a fair sample.
+    """Videos in the order in which they are embedded. Every prefix is a fair sample.
 
     Attributes:
         paths: N paths with their folder or table.
-        labels: (N,) int64, -1 without labels.
+        labels: (N,) int64 labels, -1 without labels.
         classes: Names of the labels 0, 1, ...
-        groups: (N,) int64, samples that belong together; each video alone without groups.
-        folds: (N,) int64, the fold in which each video is tested.
+        groups: (N,) int64 groups of videos that belong together. Without groups, each video is its
+            own group.
+        folds: (N,) int64 fold in which each video is tested.
         left_out: Phrase that states what is left out at a time; empty without labels.
         grouped: Whether groups or folds were given.
     """
@@ -247,17 +252,17 @@ class ChoiceVideos:
 
     @property
     def least(self) -> int:
-        """Return the minimum number of videos that can be compared."""
+        """Smallest number of videos that can be compared."""
         classes = len(np.unique(self.labels))
         return min(max(_LEAST, _LEAST_PER_CLASS * classes), len(self))
 
     def subset(self, rows: np.ndarray) -> ChoiceVideos:
-        """Return the videos of some rows, in this order."""
+        """Return the videos in some rows, in this order."""
         arrays = {name: getattr(self, name)[rows] for name in ("labels", "groups", "folds")}
         return replace(self, paths=tuple(self.paths[row] for row in rows.tolist()), **arrays)
 
     def comparable(self) -> np.ndarray:
-        """Return the mask (N,) of the videos whose class is in two folds or more."""
+        """Return the mask (N,) of the videos whose class occurs in at least two folds."""
         folds_of = {
             label: len(np.unique(self.folds[self.labels == label]))
             for label in np.unique(self.labels).tolist()
@@ -266,10 +271,10 @@ class ChoiceVideos:
 
 
 def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVideos:
-    """Divide videos into folds and put them into the order in which they are sampled.
+    """Divide videos into folds, and put them into the order in which they are sampled.
 
-    Without groups, each video is its own group. The division and the order depend on the videos and
-    their labels alone, so that all candidates and all calls use the same ones.
+    Without groups, each video is its own group. Division and order depend only on the videos and
+    their labels, so they are the same for all candidates and all calls.
 
     Raises:
         ValueError: If the groups or folds cannot be used.
@@ -306,12 +311,9 @@ def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVi
 
 
 def _fair_order(labels: np.ndarray, folds: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Return an order (N,) each beginning of which has all classes and folds in proportion.
+    """Return an order (N,) whose prefixes contain all classes and folds in proportion.
 
-    Args:
-        labels: (N,) classes.
-        folds: (N,) folds.
-        seed: Seed of the draw within a class and fold.
+    The seed determines the order within a class and fold.
     """
     random = np.random.default_rng(seed)
     strata = np.unique(np.stack([labels, folds]), axis=1, return_inverse=True)[1].reshape(-1)

@@ -66,7 +66,7 @@ def test_the_better_one_if_a_difference_is_shown():
     scores = [made_up(A, 50, 10.0), made_up(B, 30, 5.0), *floors()]
     found = decide(scores, videos(), COUNT)
     assert found.recommended == A
-    assert found.reasons == ("a is shown to be better than every other one.",)
+    assert found.reasons == ("a is shown to be better than all others.",)
     assert all(d.shown and d.change > 0 for d in found.differences)
     assert {(d.second.name, d.metric) for d in found.differences} == {
         (name, metric) for name in ("b", PIXELS, RANDOM_WEIGHTS) for metric in (DECIDES, "knn_top1")
@@ -113,7 +113,7 @@ def test_too_few_videos_allow_no_decision(total, more):
 def test_videos_of_one_group_allow_no_decision():
     alone = replace(videos(), groups=np.zeros(COUNT, int))
     found = decide([made_up(A, 50, 10.0), *floors()], alone, COUNT)
-    assert not found.possible and "All videos are of one group" in found.reasons[-1]
+    assert not found.possible and "All videos are in one group" in found.reasons[-1]
 
 
 def test_a_cheap_network_near_the_best_must_beat_the_floors_too():
