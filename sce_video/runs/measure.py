@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,8 +63,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
     Raises:
         FileNotFoundError: If the checkpoint does not exist.
-        ValueError: If the folder does not exist, a video has no label, or the config is not plain
-            data.
+        ValueError: If a folder of videos does not exist, a video has no label, or the config is not
+            plain data.
     """
     if options.out is not None:
         check_out(options.out)
@@ -77,7 +77,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     from sce_video.utils.files import check_regular
 
     checkpoint = run_of_model(options.run)
-    # Results cannot be stored next to a model in the cache or a network in the package.
+    # Do not write results next to a model in the cache or a network in the package.
     elsewhere = checkpoint != options.run or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
     # Only a file that the user names can be a torchvision state dict.
@@ -93,7 +93,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
 @dataclass(frozen=True)
 class _NamedVideos:
-    """Labelled videos as named by the user.
+    """Labelled videos that the user named.
 
     Attributes:
         source: Folder, table, list or CSV file.
@@ -105,8 +105,8 @@ class _NamedVideos:
     extensions: Sequence[str]
     listed: LabelledVideos | None
 
-    def settings(self, folder: Path, name: str) -> dict[str, Any]:
-        """Return the settings of the dataset, and write the list that it needs to the folder."""
+    def settings(self, folder: Path, name: str) -> Mapping[str, Any]:
+        """Return the settings of the dataset, and write the list that it needs into the folder."""
         if self.listed is None:
             return dataset_settings(self.source, self.extensions)
         return self.listed.dataset(folder, name)
@@ -116,8 +116,8 @@ def _evaluated_sets(options: EvaluateOptions) -> tuple[_NamedVideos, _NamedVideo
     """Check the test videos and the gallery, and read those that are given as files.
 
     Raises:
-        ValueError: If the videos do not exist, a label or column is missing, or the classes of a
-            list differ from the classes of the other set.
+        ValueError: If the videos do not exist, a label or column is missing, or the two sets have
+            different classes.
     """
     columns = GroupColumns(options.group_column, options.fold_column)
     columns.check(options.test)
@@ -181,12 +181,10 @@ def _evaluation_config(
     if options.protocols:
         given = {"pairs": options.pairs, "factors": options.factors}
         of_time = {name: value for name, value in given.items() if value is not None}
+        # A user-defined metric has the name under which it is registered.
+        kinds = {name: PROTOCOLS[name].__name__ for name in PROTOCOLS}
         cfg.test_evaluator = [
-            {
-                # A user-defined metric has the name under which it is registered.
-                "type": PROTOCOLS[name].__name__ if name in PROTOCOLS else name,
-                **(of_time if name == "time" else {}),
-            }
+            {"type": kinds.get(name, name), **(of_time if name == "time" else {})}
             for name in options.protocols
         ]
     return cfg
@@ -210,7 +208,7 @@ class TestResult:
     """Result of testing one or two checkpoints.
 
     Attributes:
-        metrics: Metrics by name, for each checkpoint.
+        metrics: Metrics by name for each checkpoint.
     """
 
     __test__ = False  # keeps pytest from collecting this class
@@ -240,7 +238,7 @@ def test(options: TestOptions) -> TestResult:
     from sce_video.runs import launch
     from sce_video.runs.configs import checkpoints_to_test, testing_config
 
-    changes: dict[str, Any] = parse_options(options.cfg_options)
+    changes = parse_options(options.cfg_options)
     root, listed, classes = options.data_root, options.test_list, options.classes
     if root is not None or listed is not None:
         data = {} if root is None else dataset_settings(root, extensions)
@@ -276,7 +274,7 @@ class FinetuneSplitsResult:
 
     Attributes:
         file: JSON file with the metrics of each split and their mean.
-        table: Same content as text; empty if a signal has stopped a training run.
+        table: The same metrics as text; empty if a signal has stopped a training run.
         stopped_by: Number of the signal; 0 if all splits are finished.
     """
 

@@ -136,11 +136,11 @@ def _states(out: Path, steps: Sequence[Step]) -> tuple[StepState, ...]:
 
 
 def describe_steps(states: Sequence[StepState]) -> str:
-    """Describe steps: ``24 pretrainings and 72 evaluations, 3 of these 96 steps are done``."""
+    """Describe steps: ``24 pretraining runs and 72 evaluations; 3 of these 96 steps are done``."""
     trained = sum(one.step.folder.startswith("pretrain/") for one in states)
     done = sum(one.state == "done" for one in states)
     return (
-        f"{trained} pretrainings and {len(states) - trained} evaluations, {done} of these "
+        f"{trained} pretraining runs and {len(states) - trained} evaluations; {done} of these "
         f"{len(states)} steps are done"
     )
 
@@ -164,12 +164,12 @@ def _run(options: SweepOptions, work: Sequence[Sequence[Step]], steps: Sequence[
 
 
 def _requeue(job: str, advanced: bool) -> str:
-    """Requeue a job that ran out of time; return what to print.
+    """Requeue a job that ran out of time, and return a sentence about it.
 
     Args:
         job: Name of the job, as ``scontrol`` expects it.
-        advanced: Whether this start has finished a step or written a checkpoint; otherwise, neither
-            would the next start.
+        advanced: Whether this start has finished a step or written a checkpoint. If not, the next
+            start would not either, so the job is not requeued.
     """
     from sce_video.engine.restarts import call_scontrol
 
@@ -188,16 +188,17 @@ def _requeue(job: str, advanced: bool) -> str:
 class SweepRunner:
     """Runner of chains of steps, with a pool of threads that wait for the commands.
 
-    A finished step has ``done.json`` in its folder, and a failed one ``failed.json`` with the last
-    line of its log. Steps that depend on a failed step are left out, and the others continue. A
-    lock per step lets several sweeps, or the shards of one, share an output folder.
+    The folder of a finished step contains ``done.json``. The folder of a failed step contains
+    ``failed.json`` with the last line of the step's log. Steps that depend on a failed step are
+    left out, and the others continue. Each step has a lock, so several sweeps, or the shards of a
+    sweep, can share an output folder.
 
     Args:
-        root: Folder ``tools/``.
+        root: Folder that contains ``tools/``.
         out: Output folder.
         jobs: Number of chains that run in parallel.
         nproc: Number of processes per training run and test, one per GPU; 1 uses no launcher.
-        report: Called with a line for every step that begins or ends.
+        report: Function that is called with a line for every step that begins or ends.
     """
 
     root: Path
@@ -206,7 +207,7 @@ class SweepRunner:
     nproc: int = 1
     report: Callable[[str], None] = print
     stopped_by: int = field(default=0, init=False)
-    """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
+    """First signal that ended :meth:`run`; 0 for none and for SIGINT."""
 
     def __post_init__(self) -> None:
         self._stopping = threading.Event()
@@ -214,7 +215,7 @@ class SweepRunner:
         self._mutex = threading.Lock()
 
     def environment(self, slot: int) -> dict[str, str]:
-        """Return the environment for one job's commands, with its share of cores and GPUs."""
+        """Return the environment for a job's commands, with the job's share of cores and GPUs."""
         environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
         if self.jobs * self.nproc > 1:
             cores = usable_cores() // (self.jobs * self.nproc)
@@ -279,7 +280,7 @@ class SweepRunner:
             for process in self._running:
                 process.terminate()
         try:
-            wait(futures)  # unlike this, Thread.join returns immediately after an interrupt
+            wait(futures)  # Thread.join would return immediately after an interrupt
         except KeyboardInterrupt:
             with self._mutex:
                 for process in self._running:
@@ -299,13 +300,13 @@ class SweepRunner:
                 check_regular(folder / LOCK, written=True)
                 try:
                     with FileLock(folder / LOCK, timeout=_LOCK_SECONDS):
-                        # Another run may have finished the step while this one waited for the lock.
+                        # Another run may have finished the step while this one was waiting.
                         if not is_done(self.out, step) and not self._run_step(step, environment):
                             left.append(step)
                         break
                 except Timeout:
                     if not waiting:
-                        self.report(f"wait    {step.folder}: another run is at it")
+                        self.report(f"wait    {step.folder}: another run is working on it")
                     waiting = True
             else:
                 left.append(step)
@@ -372,7 +373,10 @@ class SweepRunner:
 
 
 def _error_line(log: Path, begin: int) -> str:
-    """Return the last line after ``begun`` that states an error, or otherwise the last line."""
+    """Return the last line that states an error or, if there is none, the last line.
+
+    Only the part of the log from byte ``begin`` on is searched.
+    """
     with open(log, "rb", opener=regular_file) as file:
         file.seek(max(begin, log.stat().st_size - _TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()

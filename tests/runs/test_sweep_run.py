@@ -223,7 +223,7 @@ def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
         assert step_state(sweep.out, step) == "running"
         with pytest.raises(KeyboardInterrupt):
             SweepRunner(sweep.root, sweep.out, report=report).run([[step]])
-        assert lines == ["wait    pretrain/a: another run is at it"]
+        assert lines == ["wait    pretrain/a: another run is working on it"]
         assert not (sweep.out / "calls.txt").exists()
     assert step_state(sweep.out, step) == "not run"
 
