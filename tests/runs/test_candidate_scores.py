@@ -191,7 +191,7 @@ def test_folds_for_which_there_is_no_time_are_left_out_for_all():
     known, costs = videos(), {A: cost(1.0), B: cost(1.0)}
     whole = score_candidates({A: clips, B: clips}, costs, known)
     found = score_candidates({A: clips, B: clips}, costs, known, stop=0.0)
-    assert found.note.startswith("Only 24 videos, 2 of 5 folds, are tested")
+    assert found.note.startswith("Only 24 videos (2 of 5 folds) are tested")
     first = known.folds < 2
     assert found.measured.paths == known.subset(np.flatnonzero(first)).paths
     for score, complete in zip(found.scores, whole.scores, strict=True):

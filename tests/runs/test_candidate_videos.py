@@ -88,5 +88,5 @@ def test_mistakes_name_the_file(folder, tmp_path):
     one = tmp_path / "one"
     one.mkdir()
     (one / "a.mp4").touch()
-    with pytest.raises(ValueError, match="has one video"):
+    with pytest.raises(ValueError, match="contains only one video"):
         read_choice_videos(ChooseOptions(videos=str(one), out="out"))
