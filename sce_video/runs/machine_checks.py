@@ -79,7 +79,7 @@ _AMOUNTS = {
         1,
         8,
         "GiB free",
-        "use docker run --ipc=host or --shm-size={needed}, or --workers 0 (no loader workers)",
+        "docker run --ipc=host, or --shm-size={needed}; or --workers 0 (no loader workers)",
     ),
     # Loader workers, sockets and log files of a training run need a few hundred open files.
     "open files": _Amount(256, 4096, "allowed", "ulimit -n 65536"),

@@ -243,19 +243,13 @@ def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
     axes[0].set_ylim(len(rows) - 0.4, -0.6)  # puts the first point on top, as in the table
     figure.suptitle(sweep.title, fontsize=11)
     # All columns share one legend with each kind of mark once.
-    entries = {}
+    entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     if len(entries) > 1:
-        figure.legend(
-            list(entries.values()),
-            list(entries),
-            loc="outside lower center",
-            ncols=4,
-            fontsize=8,
-            frameon=False,
-        )
+        style = {"ncols": 4, "fontsize": 8, "frameon": False}
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
     save_figure(figure, path, dpi=130)
 
 
