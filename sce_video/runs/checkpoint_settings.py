@@ -297,9 +297,7 @@ def _undeclared(
 def _shapes(part: _Part, limit: Mapping[str, Any] | None) -> dict[str, torch.Size] | None:
     """Return the shapes of a network's weights by name; None if it cannot be built.
 
-    Args:
-        part: Config of the network.
-        limit: Weights that limit the network's size; None for no limit.
+    The weights in ``limit`` limit the size of the network.
     """
     bounds = nullcontext() if limit is None else bounded_network(limit)
     # mmaction2's recogniser looks names up in the default scope.

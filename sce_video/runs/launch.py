@@ -199,10 +199,7 @@ def _runner(cfg: Config) -> VideoRunner:
 def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
     """Lock the work folder until the stack is closed, and claim its copy in an object store.
 
-    Args:
-        stack: Stack that holds the lock.
-        cfg: Config of the run.
-        used: Whether the folder may contain an earlier run.
+    The folder may contain an earlier run only if it is ``used``.
     """
     stack.enter_context(locked_folder(cfg.work_dir))
     remove_unfinished(cfg.work_dir)  # e.g. a checkpoint that a killed start was writing

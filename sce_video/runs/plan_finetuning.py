@@ -218,13 +218,9 @@ class Trial:
 
 
 def _try_finetuning(training: _Training, subject: Subject, held: Tensor, seconds: float) -> Trial:
-    """Finetune on a part of the labelled videos, and test on another part.
+    """Finetune on a part of the labelled videos for some seconds, and test on another part.
 
-    Args:
-        training: Finetuning run to try.
-        subject: Training and test videos of the trial.
-        held: (n,) positions of the test videos among the compared ones.
-        seconds: Time limit of the trial.
+    ``held`` (n,) are the positions of the test videos among the compared ones.
 
     Raises:
         KeyboardInterrupt: If a signal has stopped the training.
@@ -280,11 +276,7 @@ def better_route(found: CrossValidation, units: Tensor, trial: Trial, planned: i
 class _Training:
     """Finetuning run with gradient training, and its measured times.
 
-    Args:
-        base: Recipe of the run.
-        subject: Source, videos and machine.
-        options: Options of the command.
-        head: Classifier of the recipe; None chooses one.
+    ``head`` is the classifier of the recipe ``base``. None chooses one.
     """
 
     def __init__(

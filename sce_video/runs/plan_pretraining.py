@@ -366,15 +366,11 @@ class _Costs:
 def _costs(
     subject: _Subject, timing: Timing, planned: float, taught: float, slowness: float
 ) -> _Costs:
-    """Estimate the command's work besides the training steps.
+    """Estimate the costs of the command, which began ``planned`` seconds ago.
 
-    Args:
-        subject: Videos, machine and networks.
-        timing: Measured times.
-        planned: Seconds since the start of the command.
-        taught: Seconds that a teacher needs to embed all training videos; 0 without a teacher.
-        slowness: Ratio of wall-clock to processor time while planning. Other programs are assumed
-            to slow the page down by the same factor.
+    A teacher needs ``taught`` seconds to embed all training videos. ``slowness`` is the ratio of
+    wall-clock to processor time while planning. Other programs are assumed to slow the page down by
+    the same factor.
     """
     videos, each = subject.trained.num_videos, timing.features(networks=2)
     most = _MAX_COMPARED

@@ -113,10 +113,7 @@ def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
 def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None) -> float:
     """Return the median seconds of a forward and backward pass on random views.
 
-    Args:
-        cfg: Config of the run.
-        sample: Sample of the dataset, whose views have the real shapes.
-        teacher: Teacher of a distillation; None for another method.
+    The views have the shapes of the views in ``sample``.
     """
     batch, on_gpu = cfg.train_dataloader.batch_size, torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")

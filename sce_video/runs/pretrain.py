@@ -135,12 +135,9 @@ def _run_folders(options: PretrainOptions) -> list[RunFolder]:
         seeds = tuple(_found_seeds(out))
     if not seeds:
         return [RunFolder(out, mirror=options.mirror)]
-
-    def folder_of(seed: int) -> RunFolder:
-        mirror = None if options.mirror is None else str(join(options.mirror, f"seed{seed}"))
-        return RunFolder(out / f"seed{seed}", seed, mirror)
-
-    return list(map(folder_of, seeds))
+    names = {seed: f"seed{seed}" for seed in seeds}
+    mirrors = {seed: options.mirror and join(options.mirror, name) for seed, name in names.items()}
+    return [RunFolder(out / name, seed, mirrors[seed]) for seed, name in names.items()]
 
 
 def _found_seeds(out: Path) -> list[int]:

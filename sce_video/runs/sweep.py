@@ -166,10 +166,8 @@ def _run(options: SweepOptions, work: Sequence[Sequence[Step]], steps: Sequence[
 def _requeue(job: str, advanced: bool) -> str:
     """Requeue a job that ran out of time, and return a sentence about it.
 
-    Args:
-        job: Name of the job, as ``scontrol`` expects it.
-        advanced: Whether this start has finished a step or written a checkpoint. If not, the next
-            start would not either, so the job is not requeued.
+    The job is not requeued if no step has ``advanced``, because the next start would not get
+    further.
     """
     from sce_video.engine.restarts import call_scontrol
 
