@@ -67,28 +67,11 @@ class CandidateFeatures:
     failures: list[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class TimeBudget:
-    """Time budget of the whole command.
-
-    Attributes:
-        begun: ``time.monotonic()`` at the start of the command.
-        seconds: Length of the budget in seconds.
-    """
-
-    begun: float
-    seconds: float
-
-    @property
-    def end(self) -> float:
-        """Value of ``time.monotonic()`` by which the command must finish."""
-        return self.begun + self.seconds
-
-
 def embed_within(
     passes: Sequence[NetworkPass],
     paths: Sequence[str],
-    budget: TimeBudget,
+    begun: float,
+    budget: float,
     workers: int,
     score_seconds: Callable[[int], float],
     least: int,
@@ -98,7 +81,8 @@ def embed_within(
     Args:
         passes: Networks that embed the videos.
         paths: Paths of the videos, ordered so that every prefix is a fair sample.
-        budget: Time budget of the command.
+        begun: ``time.monotonic()`` at the start of the command.
+        budget: Time budget of the whole command in seconds.
         workers: Number of processes.
         score_seconds: Function that maps a number of videos to the estimated seconds for scoring
             all candidates. It must not decrease.
@@ -108,11 +92,11 @@ def embed_within(
         ValueError: If the time does not suffice for ``least`` videos, or fewer than two videos can
             be decoded.
     """
-    parts, starts = _timed_videos(passes, paths[: 1 + _TIMED], budget)
+    parts, starts = _timed_videos(passes, paths[: 1 + _TIMED], begun, budget)
     # The first video of a process takes longer, because memory is allocated.
     each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
     now = time.monotonic()
-    left = _SHARE * (budget.end - now)
+    left = _SHARE * (begun + budget - now)
 
     def seconds(count: int) -> float:
         """Return the seconds for features and scores after the timed videos."""
@@ -121,9 +105,9 @@ def embed_within(
 
     count = bisect_right(range(1, len(paths) + 1), left, key=seconds)
     if count < least:
-        needed = math.ceil(now - budget.begun + 1 + seconds(least) / _SHARE)
+        needed = math.ceil(now - begun + 1 + seconds(least) / _SHARE)
         raise ValueError(
-            f"a budget of {budget.seconds:g} s suffices for {count} of {len(paths)} videos, "
+            f"a budget of {budget:g} s suffices for {count} of {len(paths)} videos, "
             f"and a comparison needs {least}. Give --budget {needed}s or more, or fewer networks "
             "with --among"
         )
@@ -142,7 +126,7 @@ def embed_within(
 
 
 def _timed_videos(
-    passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget
+    passes: Sequence[NetworkPass], paths: Sequence[str], begun: float, budget: float
 ) -> tuple[list[list[EmbeddedClips]], list[float]]:
     """Embed a few videos with each network, and return the seconds that each needs to start.
 
@@ -151,13 +135,13 @@ def _timed_videos(
     """
     parts, starts = [], []
     for number, one in enumerate(passes, 1):
-        begun = time.monotonic()
+        start = time.monotonic()
         parts.append(_embed(one, paths, 1, f"timing {number} of {len(passes)}:"))
         now = time.monotonic()
-        starts.append(now - begun - sum(video.seconds for video in parts[-1][1:]))
-        if now > budget.end:
+        starts.append(now - start - sum(video.seconds for video in parts[-1][1:]))
+        if now > begun + budget:
             raise ValueError(
-                f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
+                f"a budget of {budget:g} s does not suffice to time {len(passes)} networks "
                 f"on {len(paths)} videos. Give a larger --budget, or fewer networks with --among"
             )
     return parts, starts

@@ -62,27 +62,12 @@ class Score:
     outcomes: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class Scored:
-    """Scores of all candidates on the same videos.
-
-    Attributes:
-        scores: Candidates and floors, in the order in which they were given.
-        measured: Videos for which there are outcomes, which may be fewer than all videos.
-        note: Sentence about what was left out; empty if nothing was.
-    """
-
-    scores: list[Score]
-    measured: ChoiceVideos
-    note: str = ""
-
-
 def score_candidates(
     clips: Mapping[Candidate, np.ndarray],
     costs: Mapping[Candidate, Cost],
     videos: ChoiceVideos,
     stop: float = math.inf,
-) -> Scored:
+) -> tuple[list[Score], ChoiceVideos]:
     """Compute kNN and a linear probe if there are labels, otherwise the label-free measures.
 
     Args:
@@ -90,6 +75,10 @@ def score_candidates(
         costs: Time and memory that each candidate needs.
         videos: The n videos.
         stop: Value of ``time.monotonic()`` after which no further fold is tested.
+
+    Returns:
+        Scores in the order of ``clips``, and the videos for which they have outcomes. These may be
+        fewer than all videos.
     """
     rows = {candidate: _rows(values, videos) for candidate, values in clips.items()}
     if not videos.labelled:
@@ -98,7 +87,7 @@ def score_candidates(
             _score_without_labels(candidate, costs[candidate], rows[candidate], values, measured)
             for candidate, values in clips.items()
         ]
-        return Scored(scores, measured)
+        return scores, measured
     labels, folds = torch.from_numpy(videos.labels), torch.from_numpy(videos.folds)
 
     def features_of(candidate: Candidate) -> torch.Tensor:
@@ -114,13 +103,7 @@ def score_candidates(
         outcomes = {DECIDES: probe.hits([candidate]).numpy(), "knn_top1": near}
         score = Score(candidate, costs[candidate], one, {})
         scores.append(_with_outcomes(score, outcomes, measured))
-    note, total = "", len(np.unique(videos.folds))
-    if (count := len(probe.folds.unique())) < total:
-        note = (
-            f"Only {len(measured)} videos ({count} of {total} folds) are tested, because the "
-            "budget is used up. Give a larger --budget to test all folds."
-        )
-    return Scored(scores, measured, note)
+    return scores, measured
 
 
 def _score_without_labels(

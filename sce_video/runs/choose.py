@@ -253,24 +253,31 @@ def choose(options: ChooseOptions) -> ChooseResult:
     candidates = named_candidates(options.among)
     listed = read_choice_videos(options)
     # Imported here, so that a wrong name is reported before torch loads.
-    from sce_video.runs.candidate_features import TimeBudget, embed_within
+    from sce_video.runs.candidate_features import embed_within
     from sce_video.runs.candidate_scores import DECAYS, DECIDES, decide, score_candidates
     from sce_video.runs.fold_probe import time_probes
 
     every = in_sampling_order(listed, options)
     passes = load_passes(candidates, options.device)
-    budget = TimeBudget(begun, options.seconds)
     sizes = [one.size(candidate) for one in passes for candidate in one.candidates]
     folds = len(np.unique(every.folds)) if every.labelled else 0
     probe_seconds = time_probes(sizes, len(every.classes), folds, DECAYS)
     workers = options.workers or usable_cores()
-    found = embed_within(passes, every.paths, budget, workers, probe_seconds, every.least)
+    found = embed_within(
+        passes, every.paths, begun, options.seconds, workers, probe_seconds, every.least
+    )
     videos, kept, notes = _compared(every, found)
     clips = {candidate: values[kept] for candidate, values in found.clips.items()}
     # The page needs the last tenth of the budget.
-    scored = score_candidates(clips, found.costs, videos, begun + 0.9 * budget.seconds)
-    scores, notes = scored.scores, [*notes, *filter(None, [scored.note])]
-    decision = decide(scores, scored.measured, len(every))
+    stop = begun + 0.9 * options.seconds
+    scores, measured = score_candidates(clips, found.costs, videos, stop)
+    tested, all_folds = len(np.unique(measured.folds)), len(np.unique(videos.folds))
+    if tested < all_folds:
+        notes.append(
+            f"Only {len(measured)} videos ({tested} of {all_folds} folds) are tested, because the "
+            "budget is used up. Give a larger --budget to test all folds."
+        )
+    decision = decide(scores, measured, len(every))
     # Without labels, keep the user's order, because sorting by a number would suggest a ranking.
     if videos.labelled:
         scores.sort(key=lambda score: score.metrics[DECIDES], reverse=True)

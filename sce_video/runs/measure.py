@@ -27,7 +27,6 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import (
     RANDOM,
     RESULTS,
-    RUN_JSON,
     newest_checkpoint,
     packaged_network,
 )
@@ -192,12 +191,10 @@ def _evaluation_config(
 
 def _run_of(folder: str | Path) -> RunDescription | None:
     """Read a folder's ``run.json``; None if it does not exist or cannot be read."""
-    from sce_video.engine.run_json import read_run_json
+    from sce_video.engine.run_json import find_run_json
 
-    if is_url(folder) or not Path(folder, RUN_JSON).is_file():
-        return None
     try:
-        return read_run_json(folder)
+        return find_run_json(folder)
     except (OSError, ValueError) as error:  # the results do not need the file
         print(printable(f"note: {error}", sys.stderr), file=sys.stderr, flush=True)
         return None

@@ -60,7 +60,7 @@ class Column:
         metric: Name of the metric in the results of the evaluation.
         config: Config of the evaluation; None for the test in the config of the pretraining run.
         options: Changes of this config.
-        training: What the evaluation trains, one of :data:`TRAININGS`.
+        training: Training that the evaluation needs, one of :data:`TRAININGS`.
     """
 
     name: str
