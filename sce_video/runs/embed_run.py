@@ -97,13 +97,8 @@ def extraction_config(
     from sce_video.engine.config.load import load_config
     from sce_video.runs.configs import testing_config
 
-    cfg = testing_config(
-        config,
-        checkpoint,
-        backend=options.backend,
-        cfg_options=options.cfg_options,
-        launcher=options.launcher,
-    )
+    given = {name: getattr(options, name) for name in ("backend", "cfg_options", "launcher")}
+    cfg = testing_config(config, checkpoint, **given)
     parts = {
         "test": cfg.test_dataloader,
         "bank": at(cfg, "test_cfg.gallery_dataloader"),

@@ -102,14 +102,11 @@ def hold_out(
     Raises:
         ValueError: If there are too few videos, or the labels cannot be used.
     """
-    if labels is None and columns != NO_COLUMNS:
-        raise ValueError("group and fold columns need --labels FILE.csv. Give it as well")
     if labels not in (None, FOLDERS):
         return _hold_out_listed(facts, str(labels), columns, seed)
     count = held_out_count(facts.num_videos)
     if labels is None:
         return HeldOut(count, count, LABEL_FREE, f"{count} videos")
-    columns.check(FOLDERS)
     most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
     # Videos outside the sub-folders have no label.
     unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())

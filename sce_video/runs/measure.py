@@ -249,18 +249,11 @@ def test(options: TestOptions) -> TestResult:
             f"{' and '.join(checkpoints)} are tested, but --out and --dump can store only one "
             "result. Give one of the checkpoints"
         )
+    names = ("work_dir", "out", "dump", "backend", "launcher")
+    given = {name: getattr(options, name) for name in names}
     found = {}
     for checkpoint in checkpoints:
-        cfg = testing_config(
-            options.config,
-            checkpoint,
-            work_dir=options.work_dir,
-            out=options.out,
-            dump=options.dump,
-            backend=options.backend,
-            cfg_options=changes,
-            launcher=options.launcher,
-        )
+        cfg = testing_config(options.config, checkpoint, cfg_options=changes, **given)
         found[checkpoint] = launch.run_test(cfg)
     return TestResult(found)
 
@@ -298,26 +291,12 @@ def finetune_splits(options: FinetuneSplitsOptions) -> FinetuneSplitsResult:
 
     default = Path("work_dirs", f"{Path(options.config).stem}_splits")
     work_dir = Path(options.work_dir or default)
-    training = training_config(
-        options.config,
-        work_dir=work_dir,
-        amp=options.amp,
-        seed=options.seed,
-        pretrained=options.pretrained,
-        backend=options.backend,
-        cfg_options=options.cfg_options,
-        launcher=options.launcher,
-    )
+    shared = {name: getattr(options, name) for name in ("backend", "cfg_options", "launcher")}
+    own = {name: getattr(options, name) for name in ("amp", "seed", "pretrained")}
+    training = training_config(options.config, work_dir=work_dir, **own, **shared)
 
     def testing(checkpoint: str, folder: Path) -> Config:
-        return testing_config(
-            options.config,
-            checkpoint,
-            work_dir=folder,
-            backend=options.backend,
-            cfg_options=options.cfg_options,
-            launcher=options.launcher,
-        )
+        return testing_config(options.config, checkpoint, work_dir=folder, **shared)
 
     join_processes(options.launcher, at(training, "env_cfg.dist_cfg"))
     try:

@@ -145,10 +145,7 @@ def known_route(
 ) -> Choice | None:
     """Return the route if no trial is needed; None if both routes are possible.
 
-    Args:
-        options: Options of the command.
-        subject: Source, videos and machine.
-        chosen: Settings of a run with gradient training, by name.
+    ``chosen`` contains the settings of a run with gradient training, by name.
     """
     if options.route != AUTO:
         return Choice("route", options.route, "given")
@@ -191,11 +188,9 @@ def _compare(begun: float, training: _Training, frozen: FrozenPlan) -> Choice:
 
 
 def trial_seconds(hours: float | None, planned: float) -> float:
-    """Return how long a trial may take, in seconds.
+    """Return the time limit of a trial in seconds, for a whole training of ``planned`` seconds.
 
-    Args:
-        hours: Budget of the command; None without one.
-        planned: Estimated seconds of the whole training.
+    ``hours`` is the budget of the command, or None.
     """
     if hours is not None:
         return _SHARE_OF_BUDGET * 3600 * hours

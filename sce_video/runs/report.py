@@ -85,13 +85,7 @@ def _places(options: ReportOptions) -> tuple[Path, Path | None]:
 
 
 class MissingRow(NamedTuple):
-    """Numbers without a result in one row of a table in the paper.
-
-    Attributes:
-        table: Name of the table.
-        row: Title of the row.
-        numbers: Text that lists the numbers.
-    """
+    """Numbers without a result in one row of a table in the paper, as one text."""
 
     table: str
     row: str

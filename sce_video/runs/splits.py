@@ -92,12 +92,9 @@ def run_splits(
         Content of ``splits.json``.
 
     Raises:
-        ValueError: If there are no splits or repeated ones, a list is missing, or a folder contains
-            results with other settings.
+        ValueError: If a list is missing, or a folder contains results with other settings.
         StoppedError: If a signal has stopped training.
     """
-    if not splits or len(set(map(str, splits))) != len(splits):
-        raise ValueError(f"splits must be given once each, got {list(splits)}")
     root = Path(training.work_dir)
     configs = {str(split): for_split(training, split) for split in splits}
     for split, cfg in configs.items():

@@ -206,11 +206,9 @@ class SweepRunner:
     report: Callable[[str], None] = print
     stopped_by: int = field(default=0, init=False)
     """First signal that ended :meth:`run`; 0 for none and for SIGINT."""
-
-    def __post_init__(self) -> None:
-        self._stopping = threading.Event()
-        self._running: set[subprocess.Popen] = set()
-        self._mutex = threading.Lock()
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _running: set[subprocess.Popen] = field(default_factory=set, init=False)
+    _mutex: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def environment(self, slot: int) -> dict[str, str]:
         """Return the environment for a job's commands, with the job's share of cores and GPUs."""

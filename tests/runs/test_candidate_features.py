@@ -131,7 +131,7 @@ def test_the_time_of_the_scores_is_kept(clock, each):
     free = embed_within(networks, PATHS, clock[0], 300.0, 1, no_scores, 20)
     assert 20 < found.tried < free.tried
     clock[0] = 100.0
-    embed_within(passes(Network(0.1), Network(1.0)), PATHS, budget, 1, score_seconds, 20)
+    embed_within(passes(Network(0.1), Network(1.0)), PATHS, 100.0, 300.0, 1, score_seconds, 20)
     assert 0.5 * 300 < clock[0] + score_seconds(found.tried) - 100.0 < 0.9 * 300
     with pytest.raises(ValueError, match=r"300 s suffices for \d+ of 1000 videos"):
         embed_within(

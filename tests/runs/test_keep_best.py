@@ -291,8 +291,6 @@ def test_sub_folders_are_no_classes_unless_the_user_says_so(videos):
     one = replace(facts, num_classes=1)
     with pytest.raises(ValueError, match="needs 2 to 3 sub-folders .* got 1"):
         hold_out(one, "folders")
-    with pytest.raises(ValueError, match="columns need --labels FILE.csv"):
-        hold_out(facts, None, GroupColumns("scene"))
 
 
 def listed_scenes(videos, folder, scenes, folds=3):
