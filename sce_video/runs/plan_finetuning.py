@@ -57,7 +57,7 @@ from sce_video.runs.finetune_subject import (
 )
 from sce_video.runs.fold_probe import CrossValidation, percent
 from sce_video.runs.launch import run_test, run_training
-from sce_video.runs.plan_frozen import FrozenPlan, choose_frozen, plan_frozen
+from sce_video.runs.plan_frozen import FrozenFit
 from sce_video.runs.planned_training import (
     PlannedTraining,
     Timing,
@@ -108,15 +108,14 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
         )
     subject = examine_labelled(options)
     if options.route == FROZEN:
-        frozen = choose_frozen(subject, options.hours, begun)
-        return plan_frozen(options, subject, frozen, Choice("route", FROZEN, "given"), begun)
+        return FrozenFit(options, subject, begun).plan(Choice("route", FROZEN, "given"))
     training = _Training(base, subject, options, head)
     route = known_route(options, subject, training.chosen)
     if route is None or route.value == FROZEN:
-        frozen = choose_frozen(subject, options.hours, begun)
+        frozen = FrozenFit(options, subject, begun)
         route = route or _compare(begun, training, frozen)
         if route.value == FROZEN:
-            return plan_frozen(options, subject, frozen, route, begun)
+            return frozen.plan(route)
     return training.plan(begun, route)
 
 
@@ -163,7 +162,7 @@ def known_route(
     return None
 
 
-def _compare(begun: float, training: _Training, frozen: FrozenPlan) -> Choice:
+def _compare(begun: float, training: _Training, frozen: FrozenFit) -> Choice:
     """Compare frozen features with a short finetuning, and return the better route."""
     if frozen.found is None:
         reason = "the labelled videos are too few to compare the routes"
