@@ -76,14 +76,54 @@ class HeldOut:
         evaluated: Number of videos that each evaluation reads.
         measure: Name of the metric that chooses the best checkpoint.
         words: Description of the held-out videos.
-        lists: Paths and labels of each part of a CSV file; empty if a seed divides the folder.
+        facts: Facts about all videos.
+        seed: Seed that divides the folder.
+        lists: Paths and labels of each part of a CSV file; empty if the seed divides the folder.
     """
 
     count: int
     evaluated: int
     measure: str
     words: str
+    facts: FolderFacts
+    seed: int
     lists: Mapping[str, VideoList] = field(default_factory=dict)
+
+    def part(self, name: str, folder: str, gallery: int = 0) -> Mapping[str, Any]:
+        """Return the settings of a dataset with one part, and write the part's list, if any.
+
+        Args:
+            name: ``training``, ``held_out`` or ``gallery``.
+            folder: Folder of the run.
+            gallery: Largest number of videos in the gallery.
+        """
+        if not self.lists:
+            division = {"held_out": self.count, "seed": self.seed}
+            return {"subset": {"part": name, "gallery": gallery, **division}}
+        listed = self.lists[name]
+        file = str(Path(folder, f"keep_{name}.txt").resolve())
+        paths = [listed.path(i) for i in range(len(listed))]
+        if refused := write_annotation_list(file, paths, listed.labels.tolist()):
+            raise ValueError(
+                f"a list cannot contain the name {refused[0]!r:.200}. Rename the video"
+            )
+        return {"ann_file": file}
+
+    def loader(self, name: str, config: Config, gallery: int = 0) -> Mapping[str, Any]:
+        """Return the settings of the loader that evaluates one part."""
+        test = config.test_dataloader
+        pipeline = copy.deepcopy(test.dataset.pipeline)
+        for step in pipeline:
+            if "num_clips" in step:
+                step["num_clips"] = _CLIPS
+        dataset = {
+            "type": config.train_dataloader.dataset.type,
+            **dataset_settings(self.facts.folder, self.facts.extensions),
+            "on_error": "skip",
+            "pipeline": pipeline,
+            **self.part(name, config.work_dir, gallery),
+        }
+        return {"batch_size": test.batch_size, "num_workers": test.num_workers, "dataset": dataset}
 
 
 def hold_out(
@@ -106,7 +146,7 @@ def hold_out(
         return _hold_out_listed(facts, str(labels), columns, seed)
     count = held_out_count(facts.num_videos)
     if labels is None:
-        return HeldOut(count, count, LABEL_FREE, f"{count} videos")
+        return HeldOut(count, count, LABEL_FREE, f"{count} videos", facts, seed)
     most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
     # Videos outside the sub-folders have no label.
     unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())
@@ -117,7 +157,7 @@ def hold_out(
             "videos outside them. Remove --labels, or give a CSV file of paths and labels"
         )
     gallery = min(_MOST, facts.num_videos - count)
-    return HeldOut(count, count + gallery, LABELLED, f"{count} videos")
+    return HeldOut(count, count + gallery, LABELLED, f"{count} videos", facts, seed)
 
 
 def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, seed: int) -> HeldOut:
@@ -154,7 +194,8 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
     lists = {name: found.videos.select(indices) for name, indices in parts.items()}
     lists["training"] = VideoList.from_paths(kept, [-1] * len(kept))
     evaluated, count = sum(map(len, parts.values())), len(paths) - len(kept)
-    return HeldOut(count, evaluated, LABELLED, f"{count} videos {words}".strip(), lists)
+    words = f"{count} videos {words}".strip()
+    return HeldOut(count, evaluated, LABELLED, words, facts, seed, lists)
 
 
 def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
@@ -168,59 +209,7 @@ def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
     return np.sort(order[np.argsort(ranks, kind="stable")][:_MOST])
 
 
-@dataclass(frozen=True)
-class _Division:
-    """Division of the videos of a planned pretraining run.
-
-    Attributes:
-        config: Config of the run.
-        facts: Facts about the videos.
-        held: Held-out videos.
-        seed: Seed of the division, unless ``held`` has lists.
-    """
-
-    config: Config
-    facts: FolderFacts
-    held: HeldOut
-    seed: int
-
-    def part(self, name: str, gallery: int = 0) -> Mapping[str, Any]:
-        """Return the settings of a dataset with one part, and write the part's list, if any.
-
-        Args:
-            name: ``training``, ``held_out`` or ``gallery``.
-            gallery: Largest number of videos in the gallery.
-        """
-        if not self.held.lists:
-            division = {"held_out": self.held.count, "seed": self.seed}
-            return {"subset": {"part": name, "gallery": gallery, **division}}
-        listed = self.held.lists[name]
-        file = str(Path(self.config.work_dir, f"keep_{name}.txt").resolve())
-        paths = [listed.path(i) for i in range(len(listed))]
-        if refused := write_annotation_list(file, paths, listed.labels.tolist()):
-            raise ValueError(
-                f"a list cannot contain the name {refused[0]!r:.200}. Rename the video"
-            )
-        return {"ann_file": file}
-
-    def loader(self, name: str, gallery: int = 0) -> Mapping[str, Any]:
-        """Return the settings of the loader that evaluates one part."""
-        test = self.config.test_dataloader
-        pipeline = copy.deepcopy(test.dataset.pipeline)
-        for step in pipeline:
-            if "num_clips" in step:
-                step["num_clips"] = _CLIPS
-        dataset = {
-            "type": self.config.train_dataloader.dataset.type,
-            **dataset_settings(self.facts.folder, self.facts.extensions),
-            "on_error": "skip",
-            "pipeline": pipeline,
-            **self.part(name, gallery),
-        }
-        return {"batch_size": test.batch_size, "num_workers": test.num_workers, "dataset": dataset}
-
-
-def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) -> Choice:
+def keep_best(config: Config, held: HeldOut) -> Choice:
     """Change a planned pretraining run, in place, to keep its best checkpoint.
 
     The network is evaluated on the held-out videos before the first step and 20 times during
@@ -228,26 +217,16 @@ def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) 
     among training videos, otherwise RankMe. A queue of keys is shortened to the remaining videos.
     Lists are written to the run's folder.
 
-    Args:
-        config: Config of the run.
-        facts: Facts about the videos.
-        held: Held-out videos.
-        seed: Seed of the division.
-
     Returns:
         Row of the plan.
 
     Raises:
         ValueError: If a list cannot contain the name of a video.
     """
-    division, loader = _Division(config, facts, held, seed), config.train_dataloader
+    loader, evaluated = config.train_dataloader, held.loader("held_out", config)
+    sets = {"gallery": evaluated}
     if held.measure == LABELLED:
-        sets = {
-            "gallery": division.loader("gallery", _MOST),
-            "queries": division.loader("held_out"),
-        }
-    else:
-        sets = {"gallery": division.loader("held_out")}
+        sets = {"gallery": held.loader("gallery", config, _MOST), "queries": evaluated}
     hook = {
         "type": "OnlineEvaluationHook",
         **sets,
@@ -256,8 +235,8 @@ def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) 
         "keep": held.measure,
     }
     config.custom_hooks = [*(at(config, "custom_hooks") or ()), hook]
-    loader.dataset.update(division.part("training"))
-    left, size = facts.num_videos - held.count, at(config, "model.queue_size")
+    loader.dataset.update(held.part("training", config.work_dir))
+    left, size = held.facts.num_videos - held.count, at(config, "model.queue_size")
     if size is not None:
         config.model.queue_size = min(size, longest_queue(left, loader.batch_size))
     reason = f"by {held.measure} of {held.words}, which are not trained on; never below the start"

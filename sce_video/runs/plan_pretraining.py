@@ -193,7 +193,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     config = run.config()
     config.run_page.compared = costs.compared
     if run.held is not None:
-        run.chosen["keep"] = keep_best(config, run.videos, run.held, options.seed or 0)
+        run.chosen["keep"] = keep_best(config, run.held)
     other = 0.0
     if options.hours is not None:
         other = costs.before + costs.after

@@ -63,7 +63,7 @@ def config(videos, folder, lr=0.002, **changes):
         step.update({name: value for name, value in tiny.items() if name in step})
     cfg.test_dataloader.num_workers = 0
     facts = examine_folder(str(videos))
-    keep_best(cfg, facts, hold_out(facts), seed=1)
+    keep_best(cfg, hold_out(facts, seed=1))
     cfg.custom_hooks[-1].update(keep="rankme", metrics=[{"type": "RankMe"}])
     cfg.test_dataloader = cfg.test_cfg = cfg.test_evaluator = None
     return cfg
@@ -270,7 +270,7 @@ def test_what_is_held_out(videos):
         held_out_count(5)
     facts = examine_folder(str(videos))
     cfg = small_config(videos, "run", model__queue_size=100)
-    keep_best(cfg, facts, hold_out(facts, "folders"), seed=1)
+    keep_best(cfg, hold_out(facts, "folders", seed=1))
     hook = cfg.custom_hooks[-1]
     assert hook.keep == "knn_top1" and cfg.model.queue_size == 4  # a batch, of the 8 that are left
     parts = [cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset]
@@ -285,7 +285,7 @@ def test_sub_folders_are_no_classes_unless_the_user_says_so(videos):
     facts = examine_folder(str(videos))
     assert facts.num_classes == 2
     cfg = small_config(videos, "run", model__queue_size=100)
-    choice = keep_best(cfg, facts, hold_out(facts))
+    choice = keep_best(cfg, hold_out(facts))
     hook = cfg.custom_hooks[-1]
     assert hook.keep == "rankme" and "queries" not in hook and "by rankme of 4" in choice.reason
     one = replace(facts, num_classes=1)
@@ -313,7 +313,7 @@ def test_labels_of_a_file_hold_whole_groups_or_a_fold_out(videos, tmp_path, colu
     facts = examine_folder(str(videos))
     cfg = small_config(videos, tmp_path, model__queue_size=100)
     held = hold_out(facts, file, columns, seed)
-    keep_best(cfg, facts, held, seed)
+    keep_best(cfg, held)
     hook = cfg.custom_hooks[-1]
     parts = (cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset)
     built = [DATASETS.build({**part, "pipeline": []}) for part in parts]
@@ -351,7 +351,7 @@ def test_one_line_says_whether_the_result_is_better_than_the_start(videos, tmp_p
     cfg = small_config(videos, tmp_path / "last")
     assert not keeps_best(cfg)
     facts = examine_folder(str(videos))
-    keep_best(cfg, facts, hold_out(facts))
+    keep_best(cfg, hold_out(facts))
     assert keeps_best(cfg)
     for config in (cfg, small_config(videos, tmp_path / "last")):
         config.pretrained = "start.pth"
