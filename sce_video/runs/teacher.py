@@ -39,18 +39,18 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
 from sce_video.utils.storage import is_url
 
-#: Number of videos after which ranks that wait for rank 0's features get a sign of life, because a
-#: collective operation ends a run that waits for more than half an hour
+#: Number of videos after which rank 0 lets the waiting ranks know that it is still working. A
+#: collective operation that waits for more than half an hour would end the run.
 _VIDEOS_PER_SIGN = 32
 #: Largest number of processes that compute features on a GPU, each with a copy of the teacher
 _MOST_ON_GPU = 4
 
 
 def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
-    """Return the network with the student's clips.
+    """Return the teacher with the student's clips.
 
-    An image network receives each of the student's frames, and any other network its own number of
-    frames. If a student always gets central crops, so does its teacher.
+    An image network receives all of the student's frames. Any other network receives its own number
+    of frames. If the student always gets central crops, the teacher does, too.
     """
     settings = replace(model.settings, clip_duration=clip.duration)
     if sees_single_frames(settings.backbone):
@@ -102,37 +102,40 @@ class StudentClip:
 
 
 def student_clip(cfg: Config) -> StudentClip:
-    """Return the student's clips according to a distillation's config."""
+    """Return the student's clips and objective, according to the config of a distillation."""
     steps = cfg.train_dataloader.dataset.pipeline
     step = next((step for step in steps if {"clip_duration", "num_frames"} <= {*step}), None)
     if step is None:
-        raise ValueError("a distillation trains on clips, but the pipeline samples none")
+        raise ValueError(
+            "a distillation trains on clips, but no step of the pipeline has clip_duration and "
+            "num_frames"
+        )
     fixed = step.type.rpartition(".")[2] == "OneOfClips"
     clips = step.get("num_clips", 4) if fixed else 0
-    objective = cfg.model.get("objective", OBJECTIVES[0])
+    objective = at(cfg, "model.objective") or OBJECTIVES[0]
     check_objective(objective, clips)
-    sizes = {step.type.rpartition(".")[2]: step.get("size") for step in steps}
-    resized, cropped = sizes.get("ResizeShortSide"), sizes.get("CenterCropClips")
+    sizes = {step.type.rpartition(".")[2]: at(step, "size") for step in steps}
+    resized, cropped = at(sizes, "ResizeShortSide"), at(sizes, "CenterCropClips")
     central = cropped / resized if resized and cropped else None
-    pool = cfg.model.backbone.get("frame_pool")
+    pool = at(cfg, "model.backbone.frame_pool")
     return StudentClip(step.clip_duration, step.num_frames, clips, objective, central, pool)
 
 
 def check_objective(objective: Any, clips: Any) -> None:
-    """Raise ValueError if an objective is unknown, or stored features do not support it."""
+    """Raise ValueError if an objective is unknown, or the number of clips does not suit it."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if type(clips) is not int or clips < 0:
-        raise ValueError(f"teacher-clips must be a whole number from 0, got {clips!r}")
+        raise ValueError(f"teacher-clips must be a whole number of at least 0, got {clips!r}")
     if objective == "tokens" and clips:
         raise ValueError(
-            "objective 'tokens' compares positions in one crop, so the teacher must see the "
+            "objective 'tokens' compares positions within a crop, so the teacher must see the "
             f"student's crop. Set --teacher-clips to 0 instead of {clips}"
         )
     if objective == "frames" and not clips:
         raise ValueError(
-            "objective 'frames' learns stored features of the teacher. Give --teacher-clips 1 or "
-            "more, not 0."
+            "objective 'frames' needs stored features of the teacher. Give --teacher-clips 1 or "
+            "more, not 0"
         )
 
 
@@ -140,9 +143,10 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     """Return the hook that passes the teacher to a ``Distill``; None for another method.
 
     If ``teacher.npz`` in the folder of the run (or of another seed) contains features of K clips
-    per video from the same teacher, files and clips, they are used. Otherwise rank 0 computes them
-    while the others wait. The function sets ``model.teacher_channels`` and adds its seconds to the
-    time budget. All ranks call this before the network is built.
+    per video from the same teacher, files and clips, these features are used. Otherwise rank 0
+    computes them while the other ranks wait. The function sets ``model.teacher_channels`` and
+    counts the time that it takes towards the time budget. All ranks call this before the network is
+    built.
 
     Raises:
         FileNotFoundError: If the teacher does not exist.
@@ -160,7 +164,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     if not elsewhere and not Path(name).exists():
         raise FileNotFoundError(
             f"the teacher {name} does not exist. Restore it, or set teacher_checkpoint in the "
-            "config to its new path."
+            "config to its new path"
         )
     begun = time.monotonic()
     clip = student_clip(cfg)
@@ -185,7 +189,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
 
 def compared_teacher(cfg: Config) -> VideoModel | None:
     """Return a finished distillation's teacher with the student's clips; None without one."""
-    if cfg.get("teacher_checkpoint") is None:
+    if at(cfg, "teacher_checkpoint") is None:
         return None
     return with_clip(load_model(cfg.teacher_checkpoint), student_clip(cfg))
 
@@ -200,10 +204,10 @@ class StoredFeatures:
     def __init__(self, cfg: Config, clip: StudentClip) -> None:
         self.teacher, self.file = cfg.teacher_checkpoint, Path(cfg.work_dir, TEACHER_FEATURES)
         self.clip, self.clips = clip, clip.fixed
-        self.workers = cfg.train_dataloader.get("num_workers", 0)
+        self.workers = at(cfg, "train_dataloader.num_workers") or 0
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
-        #: Everything on which the features depend
+        #: Everything that the features depend on
         self.key: dict[str, Any] = {
             "sha256": file_sha256(self.teacher),
             "videos": _digest(self.paths),
@@ -218,17 +222,17 @@ class StoredFeatures:
             self.key["frame_pool"] = clip.frame_pool
 
     def find(self) -> Path | None:
-        """Find a file with these features in the run's folder or, with several seeds, another's."""
+        """Find a file with these features in the folder of this run or of another seed's run."""
         others = self.file.parent.parent.glob(f"seed*/{TEACHER_FEATURES}")
         seeds = sorted(others) if self.file.parent.name.startswith("seed") else []
         for file in (self.file, *seeds):
             if not file.is_file():
                 continue
-            stored = self._read(file).provenance.get("teacher")
+            stored = at(self._read(file).provenance, "teacher")
             if stored == self.key:
                 return file
             if isinstance(stored, dict) and {**stored, "files": self.key["files"]} == self.key:
-                text = f"videos have changed since {file} was made, so it is computed again"
+                text = f"videos have changed since {file} was written, so it is computed again"
                 print_log(text, logger="current", level=logging.WARNING)
         return None
 
@@ -238,13 +242,13 @@ class StoredFeatures:
         try:
             return read_features(file)
         except ValueError as error:
-            raise ValueError(f"{error}. Remove it, and it is computed again") from None
+            raise ValueError(f"{error}. Remove the file, and it is computed again") from None
 
     def compute(self) -> Iterator[int]:
-        """Compute and write the features; yield the number of finished videos now and then."""
+        """Compute and write the features, and yield the number of finished videos at times."""
         model = network_of_clips(load_model(self.teacher), self.clip)
         workers = min(self.workers, _MOST_ON_GPU)
-        if self.workers and model.device.type == "cpu":  # this process is idle meanwhile
+        if self.workers and model.device.type == "cpu":  # training has not begun, so cores are free
             workers = usable_cores()
         options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
@@ -271,11 +275,11 @@ class StoredFeatures:
         write_features(self.file, found)
 
     def load(self, file: Path) -> tuple[Tensor, list[tuple[str, str]]]:
-        """Return the features of all listed videos, and why some have none.
+        """Return the features of all listed videos, and why some videos have none.
 
         Returns:
-            Features (videos, K, D), or (videos, K, T, D) for "frames", which are 0 for unreadable
-            videos, and the path and reason of each of these videos.
+            Features (videos, K, D), or (videos, K, T, D) for "frames", with zeros for unreadable
+            videos, and path and reason for each unreadable video.
         """
         found, count = self._read(file), len(self.paths)
         frames = self.clip.objective == "frames"
@@ -294,9 +298,9 @@ class StoredFeatures:
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
-    """Convert features to half precision, unless one of them is too large for it.
+    """Convert features to half precision, unless a value is too large for it.
 
-    Features of frames are T times as many as features of clips, and stay in memory in training.
+    There are T times as many features of frames as of clips, and they stay in memory in training.
     """
     fits = np.abs(values).max(initial=0) < np.finfo(np.float16).max
     return values.astype(np.float16) if fits else values

@@ -199,7 +199,7 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
     whole = file.read_bytes()
     for content in (whole[: len(whole) // 2], b"x" * 100, b""):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"run/teacher\.npz is not .*\. Remove it"):
+        with pytest.raises(ValueError, match=r"run/teacher\.npz is not .*\. Remove the file"):
             prepare_teacher(config(videos, network, run))
     cfg = config(videos, network, run)
     features = StoredFeatures(cfg, student_clip(cfg))
