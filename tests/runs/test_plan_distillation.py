@@ -11,7 +11,7 @@ import torch
 from helpers.hf_models import save_model
 from helpers.training import make_videos, planned_pretraining, write_planned
 from helpers.videos import write_video
-from runs.test_roads import FACTS
+from runs.test_plan_pretraining import FACTS
 
 import sce_video
 from sce_video.engine.checkpoint import load_checkpoint_file
