@@ -383,7 +383,7 @@ def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     cfg = planned_config(run)  # as data
     assert cfg.custom_hooks[-1].keep == "knn_top1" and cfg.model.queue_size < 8
     (run / "run.json").write_text((run / "run.json").read_text().replace("KNN", "evil.Metric"))
-    with pytest.raises(ValueError, match=r"names 'evil\.Metric', which neither the recipe"):
+    with pytest.raises(ValueError, match=r"names 'evil\.Metric', which is neither in the recipe"):
         planned_config(run)
     resumed = training_config(cfg, work_dir=run, resume=str(run))
     assert resumed.load_from == newest_checkpoint(run, to_resume=True)
