@@ -198,7 +198,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     if options.hours is not None:
         other = costs.before + costs.after
         add_budget(config, options.hours, costs.before, costs.after)
-    # Show only settings that the recipe has. One without a queue, for example, has no queue length.
+    # Show only settings that the recipe has. A recipe without a queue has no queue length.
     shown = {*available_settings(run.base, known_keys), *_ROWS}
     return PlannedTraining(
         command="pretrain",
