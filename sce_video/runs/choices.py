@@ -206,7 +206,7 @@ def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScal
     frames = choices.given.get("frames", scale.frames)
     duration = choices.add(_clip_duration(facts, scale.frames, frames))
     available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # distinct frames
-    fewer = f"a clip of {duration:g} s has no more"
+    fewer = f"a clip of {duration:g} s has no more frames"
     reason = fewer if available < scale.frames else scale.reason
     choices.add(Choice("frames", min(available, scale.frames), reason))
     if facts.short_side >= scale.size:
@@ -284,7 +284,7 @@ def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> Choice:
     needed = 20 * batch / 32 * frames / 8 * (size / 224) ** 2 * width / 64
     if needed <= machine.gpu_memory:
         return Choice("memory", False, f"about {needed:.1f} GiB of GPU memory suffice")
-    reason = f"activations of about {needed:.0f} GiB are computed again, not kept"
+    reason = f"about {needed:.0f} GiB of activations are recomputed, not kept"
     return Choice("memory", True, reason)
 
 
@@ -337,7 +337,7 @@ def choose_epochs(
     if hours is None:
         passes = min(20, math.ceil(_MANY_STEPS / steps))
         if passes * steps >= _MANY_STEPS:
-            return Choice("epochs", passes, f"{passes * steps:,} steps; give hours for more")
+            return Choice("epochs", passes, f"{passes * steps:,} steps; give --hours for more")
         return Choice("epochs", max(20, math.ceil(least / steps)), f"{least} steps or more")
     epochs = int((hours * 3600 - other_seconds) / epoch_seconds)
     if epochs < 1:
@@ -366,7 +366,7 @@ def warmup_and_momentum(
     rise, reason = round(share * epochs, 2), f"{100 * share:.0f} % of the epochs"
     warmup = Choice("warmup", int(rise) if rise == int(rise) else rise, reason)
     value = 0.9 if steps <= 5000 else 0.97 if steps <= 20_000 else 0.99
-    return warmup, Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
+    return warmup, Choice("momentum", value, f"{steps:,} steps; fewer steps need a faster target")
 
 
 def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, Choice]:
@@ -380,8 +380,14 @@ def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, 
     """
     momentum = Choice("momentum", 0.0, f"{steps:,} steps: the target is the network at first")
     if queue.value > 2 * batch:
-        queue = Choice("queue", 2 * batch, "the keys of the last batch: older ones are stale")
-    return momentum, queue, Choice("predictor", None, f"{steps:,} steps: it would start at random")
+        queue = Choice(
+            "queue", 2 * batch, "only the keys of the last batch, because older keys are stale"
+        )
+    return (
+        momentum,
+        queue,
+        Choice("predictor", None, f"{steps:,} steps: a predictor would start at random"),
+    )
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:

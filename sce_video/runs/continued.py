@@ -132,16 +132,16 @@ def own_choices(
     why = "a tenth of the recipe's" if row is None else f"a {row.size} transformer"
     if start.lora is not None:
         lr, why = lr * LORA_LR_FACTOR, f"{LORA_LR_FACTOR} times that of {why}, for adapters"
-    reason = f"{why}; more may undo what it has learned"
+    reason = f"{why}; a larger one may undo what the network has learned"
     own.append(Choice("lr", float(f"{lr:.3g}"), reason))
     own.append(Choice("momentum", MOMENTUM, "the target begins as the network itself"))
     own.append(Choice("clip_grad", CLIP_GRAD, "largest norm of the gradient of a step"))
     if row is not None:
         first, last = WEIGHT_DECAY
-        reason = "along a cosine; not of norms and biases"
+        reason = "follows a cosine; not for norms and biases"
         own.append(Choice("weight_decay", f"{first} to {last}", reason))
         if names_layers(source):
-            reason = "rate of a block in that of the one after it"
+            reason = "learning rate of a block relative to the next block"
             own.append(Choice("layer_decay", LAYER_DECAY, reason))
     if row is not None and row.batch_share < 1:
         usual = network_scale(machine, facts.num_videos).batch
@@ -171,7 +171,7 @@ def clip_of_network(
         raise ValueError(
             f"--{what} {clip[what]}: {source.name} accepts only {taken}. Remove --{what}"
         )
-    found = (Choice("frames", own, "as the network takes"), duration, size)
+    found = (Choice("frames", own, "as the network expects"), duration, size)
     return {choice.setting: choice for choice in found}
 
 
@@ -216,9 +216,9 @@ def _clip_duration(source: Source, facts: FolderFacts, frames: int) -> Choice:
         return Choice("clip_duration", round(longest, 2), reason)
     wanted = seconds / own * frames
     if wanted > facts.duration:
-        reason = f"four fifths of a video; the network has seen {wanted:.3g} s"
+        reason = f"four fifths of a video; the network was trained on {wanted:.3g} s"
         return Choice("clip_duration", round(longest, 2), reason)
-    reason = f"{frames / wanted:.3g} frames/s, as the network has seen"
+    reason = f"{frames / wanted:.3g} frames/s, as in the network's training"
     return Choice("clip_duration", round(wanted, 3), reason)
 
 
@@ -226,7 +226,7 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
     """Choose the height and width of a view."""
     own, side = source.train_size, facts.short_side
     if side >= own:
-        return Choice("size", own, "as the network takes")
+        return Choice("size", own, "as the network expects")
     if getattr(network, "takes_one_size", False):  # enlarge the videos, but not too much
         if own >= _MAX_ENLARGED * side:
             raise ValueError(
@@ -234,7 +234,7 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
                 f"videos in {facts.folder} is {side}. Give larger videos, or a source that accepts "
                 "smaller ones"
             )
-        return Choice("size", own, "as the network takes; the videos are enlarged")
+        return Choice("size", own, "as the network expects; the videos are enlarged")
     # Convolutions have a stride of 32. For transformers, the patch size has to divide the side.
     step = _LEAST_SIDE if source.family == "convolution" else 1
     sides = range(max(side, _LEAST_SIDE) // step * step, _LEAST_SIDE - 1, -step)

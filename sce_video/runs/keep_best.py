@@ -239,7 +239,7 @@ def keep_best(config: Config, held: HeldOut) -> Choice:
     left, size = held.facts.num_videos - held.count, at(config, "model.queue_size")
     if size is not None:
         config.model.queue_size = min(size, longest_queue(left, loader.batch_size))
-    reason = f"by {held.measure} of {held.words}, which are not trained on; never below the start"
+    reason = f"by {held.measure} on {held.words}, which are held out; never worse than the start"
     return Choice("keep", "best", reason)
 
 

@@ -111,17 +111,17 @@ class PlannedTeacher:
         kib = -(-self.num_videos * clips * clip_bytes // 1024)
         backbone = model.settings.backbone
         kind = backbone.get("architecture") if "TimmEncoder" in backbone["type"] else None
-        reason = f"{kind or backbone['type']}, {model.feature_size} numbers a clip"
+        reason = f"{kind or backbone['type']}, {model.feature_size} numbers per clip"
         if self.is_classifier:
             reason += "; a classifier: its backbone teaches, its classes are not used"
         if self.per_frame:
-            reason += "; a network of images: per frame, pooled over the frames of a clip"
+            reason += "; an image network: per frame, pooled over the frames of a clip"
         once = f"of each video, seen once: {kib:,} KiB in {TEACHER_FEATURES}"
         each = "the teacher runs in every step, on the student's views"
         found = {
             "teacher": (model.checkpoint, reason),
             "teacher_clips": (clips, once if clips else each),
-            "objective": (self.objective, "what the student learns of the teacher"),
+            "objective": (self.objective, "what the student learns from the teacher"),
         }
         if "clip_duration" in self.given:
             found["clip_duration"] = (self.given["clip_duration"], "as the teacher's clips")

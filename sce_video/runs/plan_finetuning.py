@@ -149,7 +149,7 @@ def known_route(
     if options.route != AUTO:
         return Choice("route", options.route, "given")
     if options.recipe is not None:
-        return Choice("route", FINETUNE, "a recipe of your own is trained")
+        return Choice("route", FINETUNE, "your own recipe is trained")
     if subject.source is None:
         return Choice("route", FINETUNE, "random weights have to be trained")
     for name in OF_GRADIENTS:

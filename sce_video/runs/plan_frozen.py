@@ -179,7 +179,7 @@ class FrozenFit:
             whole = f"the whole video of {facts.duration:.1f} s"
             reason = whole if facts.duration <= _IMAGE_SECONDS else apart
             seconds = choices.add(Choice("clip_duration", round(seconds, 2), reason))
-            choices.add(Choice("frames", frames, "an image network sees each of them alone"))
+            choices.add(Choice("frames", frames, "an image network encodes each frame separately"))
         else:
             clip = clip_of_network(source, facts, self.subject.given)
             seconds = choices.add(clip["clip_duration"])
@@ -191,7 +191,7 @@ class FrozenFit:
         clips = min(most, max(1, math.ceil(facts.duration / seconds - 0.1)))
         reason = f"of {seconds:g} s, in videos of {facts.duration:.1f} s"
         choices.add(Choice("clips", clips, reason))
-        choices.add(Choice("crops", 1, "the central one, as in the fit"))
+        choices.add(Choice("crops", 1, "the central crop, as in the fit"))
         choices.add(Choice("batch", _BATCH, "videos that are embedded at a time"))
         choices.add(choose_workers(self.subject.machine))
         choices.add(Choice("precision", "float32", "the features are computed once"))
@@ -304,7 +304,7 @@ class FrozenFit:
     def _readout_rows(self) -> tuple[Choice, ...]:
         """Return rows of the plan for features, pool and, as the last one, weight decay."""
         features, found = self.features, self.found
-        of_pool = of_decay = "as usual: the labelled videos are too few to compare"
+        of_pool = of_decay = "the usual value: the labelled videos are too few to compare"
         if found is not None:
             accuracies = zip(found.kinds, found.correct.mean(2).amax(1).tolist(), strict=True)
             pools = (f"{pool} {100 * share:.1f} %" for pool, share in accuracies)

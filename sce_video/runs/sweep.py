@@ -326,7 +326,7 @@ class SweepRunner:
                 why = f"{_error_line(log, begin)} (status {status})"
                 break
         if not why and not (folder / step.result).is_file():
-            why = f"has written no {step.result}"
+            why = f"did not write {step.result}"
         if why:
             write_json(folder / FAILED, {"command": shlex.join(command), "why": why})
             self.report(f"FAILED  {step.folder}: {why}, {log}")

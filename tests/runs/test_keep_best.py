@@ -287,7 +287,7 @@ def test_sub_folders_are_no_classes_unless_the_user_says_so(videos):
     cfg = small_config(videos, "run", model__queue_size=100)
     choice = keep_best(cfg, hold_out(facts))
     hook = cfg.custom_hooks[-1]
-    assert hook.keep == "rankme" and "queries" not in hook and "by rankme of 4" in choice.reason
+    assert hook.keep == "rankme" and "queries" not in hook and "by rankme on 4" in choice.reason
     one = replace(facts, num_classes=1)
     with pytest.raises(ValueError, match="needs 2 to 3 sub-folders .* got 1"):
         hold_out(one, "folders")
@@ -377,7 +377,7 @@ def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     start = ["pretrain", str(videos), "--out", str(run), "--epochs", "2", "--method", "sce", *words]
     assert main([*start, "--keep", "best", "--labels", "folders"]) == 0
     shown = capsys.readouterr().out
-    assert "by knn_top1 of 4 videos, which are not trained on" in shown
+    assert "by knn_top1 on 4 videos, which are held out" in shown
     assert shown.splitlines()[-1] == f"{run}: {kept_message(run)}"
     assert kept_message(run)[1:] in (run / "run.html").read_text()
     cfg = planned_config(run)  # as data
