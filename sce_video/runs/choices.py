@@ -380,14 +380,10 @@ def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, 
     """
     momentum = Choice("momentum", 0.0, f"{steps:,} steps: the target is the network at first")
     if queue.value > 2 * batch:
-        queue = Choice(
-            "queue", 2 * batch, "only the keys of the last batch, because older keys are stale"
-        )
-    return (
-        momentum,
-        queue,
-        Choice("predictor", None, f"{steps:,} steps: a predictor would start at random"),
-    )
+        reason = "only the keys of the last batch, because older keys are stale"
+        queue = Choice("queue", 2 * batch, reason)
+    reason = f"{steps:,} steps: a predictor would start at random"
+    return momentum, queue, Choice("predictor", None, reason)
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:

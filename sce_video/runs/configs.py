@@ -215,9 +215,7 @@ def _set_precision(cfg: Config, amp: str | None) -> None:
                 "bfloat16 enforces it)"
             )
         elif amp not in (None, "float32"):
-            text = (
-                "mixed precision (--amp) without a GPU is usually slower, often many times slower"
-            )
+            text = "--amp without a GPU is usually slower, often many times slower"
     elif "bfloat16" in (amp, usual if amp is None and mixed else None) and not computes_bfloat16():
         text = (
             "this GPU has no instructions for bfloat16 and emulates it, which is many times "
