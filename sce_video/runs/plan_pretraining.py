@@ -56,7 +56,6 @@ from sce_video.runs.planned_training import (
     measure,
 )
 from sce_video.runs.start_weights import Source, find_source
-from sce_video.utils.records import at
 from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
 #: Method whose network learns from a teacher
@@ -395,6 +394,6 @@ class _Pretraining:
         """Return sentences about anything unusual in the network, the videos and their loading."""
         loader, size = config.train_dataloader, self.chosen["size"].value
         found = [] if self.start is None else remarks(self.start, size, self.trained)
-        differences = max(at(step, "diff_prob") or 0.0 for step in loader.dataset.pipeline)
+        differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
         loading = timing.loading(loader.num_workers)
         return (*self.road.remarks, *found, *notes(self.videos, size, loading, differences))

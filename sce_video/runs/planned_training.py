@@ -42,7 +42,6 @@ from sce_video.runs.plan_distillation import PlannedTeacher
 from sce_video.utils.command import printable
 from sce_video.utils.cores import cores_for_workers
 from sce_video.utils.files import write_text
-from sce_video.utils.records import at
 from sce_video.utils.run_files import CONFIG
 from sce_video.utils.tensors import cudnn_benchmark
 
@@ -104,8 +103,8 @@ def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
     dataset, batch = DATASETS.build(loader.dataset), loader.batch_size
     sample, seconds = _decode(dataset)
     step = _time_step(cfg, sample, teacher)
-    samples = samples_of_epoch(len(dataset), at(loader, "sampler.min_samples") or 0)
-    if not at(loader, "drop_last"):  # the smaller last batch is also a step
+    samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
+    if not loader.get("drop_last"):  # the smaller last batch is also a step
         samples = math.ceil(samples / batch) * batch
     return Timing(step, seconds, batch, samples, on_gpu=torch.cuda.is_available())
 
@@ -117,8 +116,8 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
     """
     batch, on_gpu = cfg.train_dataloader.batch_size, torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
-    dtype = getattr(torch, at(cfg, "optim_wrapper.dtype") or "float32")
-    settings = {"data_preprocessor": at(cfg, "data_preprocessor"), **cfg.model.to_dict()}
+    dtype = getattr(torch, cfg.optim_wrapper.get("dtype", "float32"))
+    settings = {"data_preprocessor": cfg.get("data_preprocessor"), **cfg.model.to_dict()}
     views = [
         torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8)
         for view in sample["inputs"] or []
@@ -127,7 +126,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
     seeds, taken = torch.arange(batch), []
     # mmaction2's recogniser looks names up in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
-    tuned = cudnn_benchmark(bool(at(cfg, "env_cfg.cudnn_benchmark")))
+    tuned = cudnn_benchmark(bool(cfg.get("env_cfg", {}).get("cudnn_benchmark")))
     with cores_for_workers(cfg.train_dataloader.num_workers), scope, tuned:
         model = move_to_device(MODELS.build(settings), device).train()
         if teacher is not None:
@@ -297,7 +296,7 @@ def add_budget(config: Config, hours: float, before: float, after: float) -> Non
 
 def count_seconds(config: Config, begun: float) -> Config:
     """Record in a config how much of the budget the command has spent since it began."""
-    budget = at(config, "default_hooks.budget")
+    budget = config.default_hooks.get("budget")
     if budget is not None:
         budget.spent = round(time.monotonic() - begun, 2)
     return config
