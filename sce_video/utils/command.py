@@ -20,6 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
 
+from sce_video.options.command_line import parse
+from sce_video.options.declare import Options
 from sce_video.utils.errors import UserError, message_from_worker
 from sce_video.utils.own_parts import own_imports
 
@@ -117,14 +119,25 @@ _SYSTEM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 _ASSERTING = ("mmengine", "mmcv", "mmaction")
 
 
-def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Callable:
-    """Decorate a tool's ``main(argv) -> exit status``: errors become one line and a status.
+def command(
+    main: Main | None = None,
+    *,
+    options: type[Options] | None = None,
+    interrupted: str = "interrupted",
+) -> Callable:
+    """Decorate the ``main`` function of a tool, so that errors become one line and an exit status.
 
-    The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
-    stderr, for errors that a user can fix (:func:`explain`). All other errors keep their traceback.
-    Modules of ``--import`` are imported first, so ``main`` does not receive this option.
-    ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has its own text. It
-    explains how to continue.
+    Errors that a user can fix (:func:`explain`) are printed to stderr, as ``TOOL.py: error:
+    MESSAGE`` or, for a command, ``sce-video NAME: error: MESSAGE``. All other errors keep their
+    traceback. The modules of ``--import`` are imported first, and this option is removed from the
+    command line.
+
+    Args:
+        main: Function that returns the exit status.
+        options: Class of the options into which the command line is parsed for ``main``. None
+            passes the words of the command line.
+        interrupted: Text that is printed after Ctrl-C, unless the KeyboardInterrupt has its own. It
+            explains how to continue.
     """
 
     def decorate(function: Main) -> Main:
@@ -141,7 +154,7 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
                     printable_stdout(),
                     own_imports(argv) as words,
                 ):
-                    status = function(words)
+                    status = function(words if options is None else parse(options, words))
                 return 128 + received[0] if received and status == INTERRUPTED else status
             except BrokenPipeError:  # the reader has enough: sce-video ... | head
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -49,7 +49,7 @@ def test_unknown_commands_are_refused(capsys):
     assert main(["pretrian", "x"]) == 2
     assert "Did you mean pretrain?" in capsys.readouterr().err
     assert main(["--index", "I", "search"]) == 2
-    assert "Options follow the name of a command" in capsys.readouterr().err
+    assert "Options must follow the name of a command" in capsys.readouterr().err
 
 
 def test_version(capsys):

@@ -176,7 +176,7 @@ def test_a_threshold_chosen_on_labels(folder_classifier, long_video, tmp_path, c
         (("--html", "p.html"), "--html needs --windows"),
         (("--windows", "soon"), "--windows must be a time like 5s"),
         (("--windows", "1s", "--threshold", "2"), "must be above 0 and at most 1, got 2"),
-        (("--windows", "1s", "--fast"), "--fast is how --clips cuts"),
+        (("--windows", "1s", "--fast"), "--fast has an effect only on --clips"),
         (("--windows", "1s", "--segments", "none.csv"), "no file of segments at none.csv"),
     ],
 )

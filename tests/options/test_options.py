@@ -87,7 +87,7 @@ def test_python_values_have_the_declared_type(value):
 
 
 def test_an_option_of_two_values_takes_two():
-    with pytest.raises(OptionError, match=r"^weights takes 2 values, A B, got \(1.0,\)"):
+    with pytest.raises(OptionError, match=r"^weights must be 2 values \(A B\), got \(1.0,\)"):
         Training(videos="V", out="R", weights=(1.0,))
 
 
