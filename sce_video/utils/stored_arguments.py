@@ -1,8 +1,7 @@
 """Declaration of the constructor arguments that a later step adopts from a checkpoint.
 
-A resumed run, a test and a finetuning run need the network and the views of the checkpoint, whose
-config may differ from the recipe. A class declares the adopted arguments in the annotations of its
-constructor::
+A resumed run, a test and a finetuning run need the checkpoint's network and views, whose config may
+differ from the recipe. A class declares these arguments in the annotations of its constructor::
 
     def __init__(self, depth: Layers, base_channels: Channels = 64, frozen_stages: int = -1): ...
 
@@ -42,8 +41,7 @@ class Stored:
 class Compared:
     """Mark for text that a constructor only compares with known words.
 
-    Such text is never opened, imported or looked up in a registry, so an untrusted file may
-    contain it.
+    The text is never opened, imported or looked up, so an untrusted file may contain it.
     """
 
 

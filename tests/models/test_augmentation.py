@@ -170,7 +170,7 @@ def test_bad_values_are_refused(arguments: dict, message: str) -> None:
         (dict(name="strong", strength=3.0), "hue must be from 0 to 0.5"),
         (dict(name="strong", strength=-1.0), "strength must be 0 or more"),
         (dict(name="strong", gray_prob=0.2), "did you mean 'grey_prob'"),
-        (dict(name="strong", strenght=1.0), "unknown key 'strenght'"),
+        (dict(name="strong", strenght=1.0), "a view has no key 'strenght'"),
         (dict(brightness=0.4, strength=1.0), "Add name"),
     ],
 )

@@ -175,8 +175,8 @@ def test_text_and_json(tmp_path):
         (b"{", "Expecting property name"),
         (b"\xff{}", "invalid start byte"),
         (b"[" * 100_000, "recursion"),
-        (b"[" * 60 + b"]" * 60, "nested more than 50 deep"),
-        (b'{"a":' * 60 + b"1" + b"}" * 60, "nested more than 50 deep"),
+        (b"[" * 60 + b"]" * 60, "nested more than 50 levels deep"),
+        (b'{"a":' * 60 + b"1" + b"}" * 60, "nested more than 50 levels deep"),
         (b"1" * 5000, "limit"),
     ],
 )

@@ -172,7 +172,7 @@ def doubled(depth):
         (b"\x80\x04" + doubled(40) + b".", None),
         (b"\x80\x02" + b"(" * 10**5 + b"t" * 10**5 + b".", "recursion"),
         (b"\x80\x04\x8f(K\x01\x90.", "holds a set"),
-        (b"c_codecs\nencode\n(NK\x01tb.", "a state of something else"),
+        (b"c_codecs\nencode\n(NK\x01tb.", "a state that does not belong to an array"),
         (b"L" + b"9" * 10**5 + b"L\n.", "limit"),
     ],
 )

@@ -295,7 +295,7 @@ def test_data_that_do_not_suit_are_warned_of(name, options, data, words):
     ("name", "options", "match"),
     [
         ("SCE", dict(lambda_=(0.5, 0.5)), r"three \(lambda, mu, eta\) of eq. 10, got \(0.5, 0.5\)"),
-        ("SCE", dict(lambda_=(0.0, 0.0, 1.0)), "nothing that brings query and key together"),
+        ("SCE", dict(lambda_=(0.0, 0.0, 1.0)), "nothing brings query and key together"),
         ("SCE", dict(lambda_=(0.5, 0.5, 0), mask_positive=False), "need mask_positive=True"),
         ("SCE", dict(tau=0), "tau must be a finite number above 0, got 0"),
         ("MoCo", dict(tau=0), "tau must be a finite number above 0, got 0"),

@@ -72,7 +72,7 @@ def test_a_resumed_target_continues_with_the_same_permutations():
 def test_errors():
     with pytest.raises(ValueError, match="shuffle_bn_splits must be at least 1, or None, got 0"):
         target(0)
-    with pytest.raises(ValueError, match="needs at least as many samples per process, got 3"):
+    with pytest.raises(ValueError, match="needs as many samples per process or more, got 3"):
         target(4)(view(3))
 
 
