@@ -1,4 +1,4 @@
-"""sce-video fuse-scores: scores of several tests to a table, a JSON file and fused scores."""
+"""The command fuse-scores: table, JSON file, fused scores and errors."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The command look: both ways to look, and mistakes."""
+"""The command look: both modes, and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sce_video.commands import look
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A pretrained network, two videos and a broken one."""
+    """Make a pretrained network, two videos and a broken one."""
     folder = tmp_path_factory.mktemp("look")
     save_tiny(folder / "run" / "epoch_1.pth")
     for i, name in enumerate("ab"):

@@ -1,4 +1,4 @@
-"""sce-video probe: metrics of feature files, and invalid input."""
+"""The command probe: metrics from feature files, and errors."""
 
 import json
 from dataclasses import replace

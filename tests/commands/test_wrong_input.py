@@ -1,4 +1,4 @@
-"""A wrong command line is answered with its sentence before the heavy libraries are imported."""
+"""Errors in a command line are explained before the heavy libraries are imported."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sce_video.options.connect import POOLS
 from sce_video.options.declare import spec_of
 from sce_video.options.training import DISTILLATION, SETTINGS, FinetuneOptions, PretrainOptions
 
-#: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty;
-#: L and M: two classes.
+#: Command lines, and a part of the error. V: videos, R: run, I: index, N: missing, E: empty, L and
+#: M: two classes each
 CASES = {
     "demo --minutes 0": "--minutes must be above 0, got 0",
     "doctor --videos N": "no folder or table of videos at N",
@@ -155,7 +155,7 @@ CASES = {
     "finetune-splits r3d18_folder --splits 1 1": "--splits must be one or more different splits",
     "test r3d18_folder R --classes V/a.mp4": "--classes names the labels of a list",
 }
-#: Network with a pool that does not exist, wherever a command accepts a network.
+#: Command lines that accept a network, which is given a pool that does not exist
 _WITH_POOL = (
     *("embed V --checkpoint {} --out o.npz", "evaluate {} --test V --gallery V"),
     *("index V --checkpoint {} --out O", "finetune {} --train L --out O"),
@@ -176,7 +176,7 @@ CASES |= {
     "finetune nowhere:mean --train L --out O": "no run, checkpoint or model",
     "encoder efficientnet-lite0:mean --pool mean --out O": "names a pool. Remove --pool mean",
 }
-#: Forks for every command line, since a fresh interpreter each would take most of the time.
+#: Script that forks for every command line, because starting interpreters takes most of the time
 _SCRIPT = """
 import importlib, io, json, os, sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -207,7 +207,7 @@ for words in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory, repo: Path) -> dict[str, list]:
-    """Status, stderr and imported libraries of each command line."""
+    """Return status, stderr and imported libraries of each command line."""
     folder = tmp_path_factory.mktemp("wrong_input")
     labelled = ("L/a/1.mp4", "L/a/2.mp4", "L/b/1.mp4", "L/b/2.mp4", "M/a/1.mp4", "M/c/1.mp4")
     for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt", "E.onnx", *labelled):
@@ -233,20 +233,20 @@ def test_answered_before_the_imports(case, answers):
     name, *rest = case.split()
     of_set = name == "prepare" and f"sce-video prepare {rest[0]}: error: " in said
     assert of_set or f"sce-video {name}: error: " in said.splitlines()[-1]
-    # The functions of these commands check the files, and stand next to the readers.
+    # The functions of these commands check the files, and are in the same modules as the readers.
     light = {"av", "cv2"} if name in ("import", "repack", "verify") else set()
     assert not set(heavy) - light
 
 
 def test_choices_are_those_of_the_heavy_modules():
-    """The command lines name them again, since they must not import those."""
+    """The options repeat the names of the pools, because they must not import the models."""
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
     assert pools == {*POOLS}
 
 
 @pytest.mark.parametrize("recipe", [*methods().values(), FINETUNING])
 def test_every_setting_of_a_recipe_is_an_option(recipe):
-    """And no option of a group of settings is a setting of no recipe."""
+    """Each option in a group of settings is also a setting of some recipe."""
     options = FinetuneOptions if recipe == FINETUNING else PretrainOptions
     groups = {SETTINGS.title, DISTILLATION.title}
     names = {field.name for field in fields(options) if spec_of(field).group in groups}
@@ -254,5 +254,5 @@ def test_every_setting_of_a_recipe_is_an_option(recipe):
     assert own <= names and (recipe not in (FINETUNING, methods()["sce"]) or names - own <= TAUGHT)
 
 
-#: Settings of a distillation alone.
+#: Settings that only distillation has
 TAUGHT = {"teacher", "teacher_clips", "objective"}

@@ -1,4 +1,4 @@
-"""Options are declared once: the command line and the Python call build equal objects."""
+"""Options are declared once. The command line and the Python call build equal objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that name classes of the user's own."""
+"""Options that name user-defined classes."""
 
 from __future__ import annotations
 

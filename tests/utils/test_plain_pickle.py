@@ -1,4 +1,4 @@
-"""Pickles of plain data: what is read, and what is refused without being executed."""
+"""Pickles of plain data: accepted content, and content that is refused without running it."""
 
 import collections
 import datetime
@@ -46,7 +46,7 @@ def test_arrays_of_old_and_new_numpy(tmp_path, core):
 
 
 def test_arrays_of_python_2(tmp_path):
-    """Python 2 writes the bytes as text, here by hand: ndarray of two f8, and its dtype."""
+    """Build a pickle of Python 2 by hand, which stores an array of two f8 as text."""
     raw = struct.pack("<2d", 1.5, -2.0)
     text = (
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
@@ -66,7 +66,7 @@ class _Evil:
     def __reduce__(self):
         return self.made
 
-    def __repr__(self):  # the test id, equal in all processes
+    def __repr__(self):  # test ids, the same in all processes
         return f"_Evil({self.made[0].__name__})"
 
 
@@ -108,7 +108,7 @@ def test_other_objects_are_refused(tmp_path, value, wanted, protocol):
 
 
 def _malformed():
-    """Pickles of allowed names only, assembled wrongly."""
+    """Test pickles that contain only allowed names, but in a wrong combination."""
     good = pickle.dumps(np.arange(4.0), protocol=2)
     yield "more rows than bytes", good.replace(b"K\x04\x85", b"K\x05\x85")
     yield "a negative side", good.replace(b"K\x04\x85", b"J\xff\xff\xff\xff\x85")
@@ -156,7 +156,7 @@ def test_damaged_pickles_never_do_more_than_raise(tmp_path):
 
 
 def doubled(depth):
-    """A pickle of a tuple of tuples that stands for 2**depth numbers."""
+    """Return a pickle of nested tuples that stand for 2**depth numbers."""
     pairs = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(depth))
     return b"K\x01\x94" + pairs
 

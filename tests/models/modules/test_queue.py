@@ -1,4 +1,4 @@
-"""The queue of keys against a plain deque."""
+"""The queue of keys compared with a plain deque."""
 
 from __future__ import annotations
 

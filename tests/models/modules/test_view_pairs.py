@@ -1,4 +1,4 @@
-"""Pairs of queries and keys against a loop over all combinations."""
+"""Pairs of queries and keys compared with a loop over all combinations."""
 
 from __future__ import annotations
 
