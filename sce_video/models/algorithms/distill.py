@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,18 +33,8 @@ class TeacherClip:
     side: int  # height and width in pixels
 
 
-class ViewComparison(NamedTuple):
-    """Comparison of a view with the teacher.
-
-    Attributes:
-        h: Representations (N, C).
-        z: Projected features, (N, D) or one row per position.
-        terms: Scalars to log, with ``loss``.
-    """
-
-    h: Tensor
-    z: Tensor
-    terms: dict[str, Tensor]
+#: Representations (N, C) of a view, their projections, and the scalars of the comparison
+_Compared = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
 @MODELS.register_module()
@@ -212,14 +202,13 @@ class Distill(SelfSupervisedModel):
         for view in views:
             taught = self.teach(view, samples)  # without gradient
             if self.objective == "frames":
-                found = self.frame_errors(view, taught)
+                h, z, terms = self.frame_errors(view, taught)
             else:
-                found = self.compare_vectors(view, taught, is_first=view is views[0])
-            terms = {name: value / len(views) for name, value in found.terms.items()}
-            sums.add(found.h, found.z, terms)
+                h, z, terms = self.compare_vectors(view, taught, is_first=view is views[0])
+            sums.add(h, z, {name: value / len(views) for name, value in terms.items()})
         return sums.total()
 
-    def frame_errors(self, view: Tensor, taught: Tensor) -> ViewComparison:
+    def frame_errors(self, view: Tensor, taught: Tensor) -> _Compared:
         """Compare a view with the teacher's frame features (N, T, D), for ``frames``."""
         assert self._scales is not None  # set together with the stored features
         positions = frame_features(self.backbone, view)  # (N, T, C)
@@ -227,9 +216,9 @@ class Distill(SelfSupervisedModel):
         parts = frame_terms(z, taught, self._scales)
         terms = {name: value.detach() for name, value in parts.items()}
         loss = torch.stack([*parts.values()]).sum()
-        return ViewComparison(positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **terms})
+        return positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **terms}
 
-    def compare_vectors(self, view: Tensor, taught: Tensor, is_first: bool) -> ViewComparison:
+    def compare_vectors(self, view: Tensor, taught: Tensor, is_first: bool) -> _Compared:
         """Compare unit vectors for all objectives except ``frames``.
 
         Args:
@@ -248,10 +237,10 @@ class Distill(SelfSupervisedModel):
         query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
         if self.objective != "relations":
             loss = byol_loss(query, key) / 2  # 1 - z.t
-            return ViewComparison(h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()})
+            return h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()}
         parts = sce_terms(
             query, key, self.queue.keys, lambda_=self.lambda_, tau=self.tau, tau_m=self.tau_m
         )
         if is_first:  # the keys enter the queue after the optimiser step
             self.queue.stage(key)
-        return ViewComparison(h, z, parts._asdict())
+        return h, z, parts._asdict()

@@ -111,24 +111,24 @@ class SCE(SelfSupervisedModel):
         for i, own in keys_of.items():
             # ... and only queries through the online branch, with gradient.
             h, z, query = self.encode_query(views[i])
-            pairs = [self._pair_terms(query, keys[j]) for j in own]
+            # A schedule may change the settings at every step.
+            pairs = [
+                sce_terms(
+                    query,
+                    keys[j],
+                    self.queue.keys,
+                    lambda_=self.lambda_,
+                    mu=self.mu,
+                    eta=self.eta,
+                    tau=self.tau,
+                    tau_m=self.tau_m,
+                    mask_positive=self.mask_positive,
+                )
+                for j in own
+            ]
             terms = {
                 name: torch.stack([getattr(pair, name) for pair in pairs]).sum() / num_pairs
                 for name in SCETerms._fields
             }
             sums.add(h, z, terms)
         return sums.total()
-
-    def _pair_terms(self, query: Tensor, key: Tensor) -> SCETerms:
-        """Compare a query with a key by the current settings, which a schedule may change."""
-        return sce_terms(
-            query,
-            key,
-            self.queue.keys,
-            lambda_=self.lambda_,
-            mu=self.mu,
-            eta=self.eta,
-            tau=self.tau,
-            tau_m=self.tau_m,
-            mask_positive=self.mask_positive,
-        )

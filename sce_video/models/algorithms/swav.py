@@ -162,12 +162,7 @@ class SwAV(SelfSupervisedModel):
 
     @torch.no_grad()
     def _codes(self, scores: Tensor, number: int) -> Tensor:
-        """Return the codes (N, K) of an assigned view, the one with index ``number``, from scores.
-
-        Args:
-            scores: Similarities (N, K) of the view's embeddings and the prototypes.
-            number: Index of the view among the assigned views.
-        """
+        """Return the codes (N, K) for the scores (N, K) of an assigned view with this index."""
         rows = [scores]
         if self.queue is not None and self.queue.is_full():
             # All ranks hold the same queue, so each rank contributes its share of the samples.

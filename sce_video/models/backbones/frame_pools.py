@@ -56,11 +56,7 @@ def frame_channels(frame_pool: str, channels: int) -> int:
 
 
 def _sizes(frame_pool: str) -> tuple[int, int]:
-    """Return how many parts are as wide as a frame feature, and the number of other channels.
-
-    Raises:
-        ValueError: If there is no such pool.
-    """
+    """Return how many parts are as wide as a frame feature, and the number of other channels."""
     first, *motion = frame_pool.split("+")
     known = frame_pool == "concat" or first == "mean"
     if not known or len({*motion}) < len(motion) or not {*motion} <= {*_MOTION}:

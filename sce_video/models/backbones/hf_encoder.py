@@ -355,10 +355,7 @@ def config_of(architecture: Architecture) -> Any:
 def _checked(stored: Architecture, kind: Any, path: str) -> Architecture:
     """Return the entries of untrusted plain data that shape the network (:func:`config_of`).
 
-    Args:
-        stored: Entries of a config or of a part of one.
-        kind: Config class of transformers for these entries.
-        path: Path to ``stored`` in the whole config, for messages.
+    ``kind`` is the config class for these entries, and ``path`` their path in the whole config.
     """
     of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
     own = {field.name for field in fields(kind)} - of_every_model

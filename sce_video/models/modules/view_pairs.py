@@ -63,15 +63,12 @@ def pair_views(
 def check_views(
     num_views: int | None, target_views: Sequence[int] | None, symmetric: bool = True
 ) -> int | None:
-    """Check the views, and return the number of target views.
+    """Check the views, and return the number of target views, or None if their sizes decide it.
 
     Args:
         num_views: Number of views, or None if it is not known before the first sample.
         target_views: Indices of the target views, or None.
         symmetric: Whether target views are also queries.
-
-    Returns:
-        Number of target views, or None if it depends on the sizes of the views.
 
     Raises:
         ValueError: If the views form no pairs.
