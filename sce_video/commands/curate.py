@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 _RECIPE = "sce_r3d18_folder_small"  # recipe that trains on the list
 
 
-@command(options=CurateOptions, interrupted="interrupted; the next run reuses what is done so far")
+@command(
+    options=CurateOptions,
+    interrupted="interrupted; nothing was written, but the next run reuses finished work",
+)
 def main(options: CurateOptions) -> int:
     """Curate the videos, and return 1 if some of them could not be compared, else 0."""
     from sce_video.curation.curate import curate

@@ -248,6 +248,6 @@ def test_wrong_settings(options, message):
 @pytest.mark.parametrize("shape", [(N, C), (N, C, 1, 1, 1)])
 def test_a_backbone_without_tokens_is_refused(shape):
     with pytest.raises(
-        ValueError, match=r"two positions or more, got \(6, 12.*no tokens.*pool=mean"
+        ValueError, match=r"two or more positions, got \(6, 12.*no tokens.*pool=mean"
     ):
         build()(torch.zeros(shape, dtype=torch.float64))

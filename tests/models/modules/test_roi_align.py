@@ -169,7 +169,7 @@ GOOD = {
         ({"rois": torch.zeros(3, 4)}, r"rois must be \(R, 5\).*\(3, 4\)"),
         ({"features": torch.zeros(2, 3, 8, 4, 4)}, r"features .*\(2, 3, 8, 4, 4\)"),
         ({"features": torch.zeros(2, 3, 4, 4, dtype=torch.uint8)}, "uint8"),
-        ({"features": torch.zeros(0, 3, 4, 4)}, "features belong to 0 frames"),
+        ({"features": torch.zeros(0, 3, 4, 4)}, "the features have only 0 frames"),
         ({"output_size": 0}, "output_size"),
         ({"output_size": (7, 7, 7)}, "output_size"),
         ({"spatial_scale": 0}, "spatial_scale"),
