@@ -80,8 +80,8 @@ class CurateOptions(Options):
     )
     all_files: bool = _NEW_FEATURES.option(shared.ALL_FILES, False)
     duplicates: str = _NEAR_DUPLICATES.option(
-        "what is compared to find near-duplicates: frames, features only (no video is opened), or "
-        "none (near-duplicates are not searched for)",
+        "what is compared to find near-duplicates: frames, or only features, so that no video is "
+        "opened. none skips the search",
         FRAMES,
         choices=(FRAMES, FEATURES, NONE),
     )
@@ -133,7 +133,7 @@ class CurateOptions(Options):
     )
     drop_outliers: bool = _MORE_LISTS.option("remove outliers from the list to keep", False)
     subset: int = _MORE_LISTS.option(
-        "number of most diverse videos to list", 0, metavar="K", least=0
+        "number of most diverse videos to list (default: none)", 0, metavar="K", least=0
     )
     clusters: int = _MORE_LISTS.option("number of clusters", 20, metavar="K", least=1)
     seed: int = _MORE_LISTS.option("random seed of the clusters", 0, least=0)

@@ -13,7 +13,7 @@ from sce_video.utils.own_parts import imported_classes
 #: Protocols that need no labels and therefore no gallery
 LABEL_FREE = frozenset(("clip_retrieval", "lidar", "rankme"))
 _COMPARED_WITH = Group("what the test videos are compared with")
-_OTHER_VIDEOS = Group("other videos than the config's")
+_OTHER_VIDEOS = Group("videos instead of those in the config")
 _RUN_PAGE = Group("the page of a run")
 _EXPLAINED = Group("explaining a class")
 _COMPARED = Group("comparing two videos")

@@ -69,7 +69,7 @@ DISTILLATION = Group("settings for --method distill")
 _STARTING_NETWORK = Group("starting from another network")
 _HELD_OUT = Group("held-out videos")
 _RUN_FOLDER = Group("start, resumption and logs of the run")
-_OTHER_VIDEOS = Group("other videos than the config's")
+_OTHER_VIDEOS = Group("videos instead of those in the config")
 #: Options that decide where and how a run starts, not what is trained.
 _OF_THE_START = ("mirror", "out", "overwrite", "plan", "resume", "seeds", "track")
 

@@ -1,4 +1,4 @@
-"""What all command-line tools share: printable text, progress, errors and exit statuses."""
+"""Printable text, progress, errors and exit statuses of all command-line tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the name of a metric reveals about its values."""
+"""Facts about the values of a metric that follow from its name."""
 
 from __future__ import annotations
 

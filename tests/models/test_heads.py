@@ -231,7 +231,7 @@ def test_the_backbone_takes_no_gradient_and_keeps_its_statistics():
     ("options", "message"),
     [
         (dict(lrs=()), r"grid is empty\. lrs and weight_decays.*lrs=\[\]"),
-        (dict(lrs=(1e-3, 0.001, 0.1)), "given twice: lr0.001_wd0, lr0.001_wd0.5$"),
+        (dict(lrs=(1e-3, 0.001, 0.1)), "contains points twice: lr0.001_wd0, lr0.001_wd0.5$"),
         (dict(lrs=(0.0,)), "above 0.*lr=0"),
         (dict(weight_decays=(-1.0,)), "weight_decay=-1"),
         (dict(num_classes=None), "two classes or more, got num_classes=0"),

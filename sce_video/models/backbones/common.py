@@ -1,4 +1,4 @@
-"""What backbones share: pooling, stages, initialisation, freezing and activation checkpointing."""
+"""Pooling, stages, initialisation, freezing and activation checkpointing of backbones."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def moco_v3_loss(query: Tensor, keys: Tensor, positives: Tensor, *, tau: float) 
         wrong = positives[(positives < 0) | (positives >= len(keys))]
         if len(wrong):
             raise ValueError(
-                f"positives must be row numbers of the {len(keys)} keys, counted from 0, got "
+                f"positives must be rows of the {len(keys)} keys, counted from 0, got "
                 f"{wrong[0].item()}"
             )
     check_temperature("tau", tau)

@@ -85,7 +85,7 @@ X = torch.ones(4, 3)
     [
         ([X], [X], 0.1, "got 1 and 1"),
         ([X, X], [X], 0.1, "got 2 and 1"),
-        ([X, X], [None, None], 0.1, "all None"),
+        ([X, X], [None, None], 0.1, "all codes are None"),
         ([X, X], [X[:3], None], 0.1, r"same shape.*\(3, 3\)"),
         ([X, X], [X, None], 0, "tau must be a finite number above 0, got 0"),
     ],
