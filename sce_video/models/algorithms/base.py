@@ -311,7 +311,7 @@ class SelfSupervisedModel(BaseModel):
 
         Both approach 0 when the representation collapses. The projector's embeddings collapse
         first, which ``z_std`` shows. If the projector has several layers, the representation may
-        not collapse with them, because equal embeddings pass no gradient to the backbone.
+        not collapse as well, because equal embeddings pass no gradient to the backbone.
 
         Args:
             h: Representations (N, C).

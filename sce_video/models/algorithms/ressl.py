@@ -62,7 +62,7 @@ class ReSSL(SelfSupervisedModel):
         return warnings + sharpness_warnings(self.tau, self.tau_m)
 
     def chance_level(self) -> float:
-        """Return log(K), the loss if query and queue are unrelated, which excludes the positive."""
+        """Return log(K), the loss if query and queue are unrelated. The positive has no logit."""
         return math.log(len(self.queue.keys))
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:

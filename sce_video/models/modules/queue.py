@@ -34,7 +34,7 @@ class KeyQueue(nn.Module):
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
         self._staged: list[Tensor] = []
         self.keys_per_step: int | None = None
-        self._filled: int | None = 0  # None after loading a checkpoint, until they are counted
+        self._filled: int | None = 0  # None after loading a checkpoint, until counted
 
     @torch.no_grad()
     def stage(self, keys: Tensor) -> None:
