@@ -17,11 +17,11 @@ class VerifyOptions(Options):
     """Decode every file of a dataset completely, and list the files with problems.
 
     The table lists files that are missing, bad (files that cannot be opened, are truncated, take
-    too long, have too large frames, or have damage in more than a tenth of their frames), damaged
-    in fewer frames, too short, listed more than once or, with --classes, labelled wrongly. It also
-    lists files whose extension or header does not match their content. The findings for each file
-    are recorded next to the table, so the same command resumes an interrupted run, and different
-    limits do not require decoding again.
+    too long, contain frames that are too large, or are damaged in more than a tenth of their
+    frames), damaged in fewer frames, too short, listed more than once or, with --classes, labelled
+    wrongly. It also lists files whose extension or header does not match their content. The
+    findings are recorded next to the table, so the same command resumes an interrupted run, and
+    different limits do not require decoding again.
     """
 
     source: str = option(
