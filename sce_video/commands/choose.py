@@ -8,7 +8,7 @@ from sce_video.options.choose import ChooseOptions
 from sce_video.utils.command import command, printable, shown_failures
 
 if TYPE_CHECKING:
-    from sce_video.runs.choose_result import ChooseResult
+    from sce_video.runs.choose import ChooseResult
 
 
 @command(options=ChooseOptions)
