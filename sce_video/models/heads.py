@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from sce_video.models.backbones.common import init_info_to_file, map_tokens
 from sce_video.models.modules import roi_align
+from sce_video.models.recognizer import sample_labels
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Features, Layers, Outputs, Stored, Switch
 
@@ -372,14 +373,6 @@ class AttentiveProbeHead(nn.Module):
         losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])
         values = losses.detach()
         return {"loss": losses.sum(), "ce_min": values.min(), "ce_max": values.max()}
-
-
-def sample_labels(data_samples: Sequence[Any], device: torch.device) -> Tensor:
-    """Return the labels (N,) int64 of a batch on a device.
-
-    mmaction2 stores each label in an object of its own, an ``ActionDataSample``.
-    """
-    return torch.cat([sample.gt_labels.item for sample in data_samples]).to(device)
 
 
 def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[GridPoint]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModel, BaseModule
 from mmengine.model.weight_init import normal_init
@@ -17,7 +18,6 @@ from mmengine.structures import BaseDataElement, LabelData
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import init_info_to_file
-from sce_video.models.heads import sample_labels
 from sce_video.registry import MODELS, mmaction_installed
 from sce_video.utils.stored_arguments import Features, Outputs, PartConfig
 
@@ -29,6 +29,14 @@ class ActionDataSample(BaseDataElement):
         """Set the label, int64 (1,)."""
         self.gt_labels = LabelData(item=value)
         return self
+
+
+def sample_labels(data_samples: Sequence[Any], device: torch.device) -> Tensor:
+    """Return the labels (N,) int64 of a batch on a device.
+
+    mmaction2 stores each label in an object of its own, an ``ActionDataSample``.
+    """
+    return torch.cat([sample.gt_labels.item for sample in data_samples]).to(device)
 
 
 class I3DHead(BaseModule):
