@@ -77,7 +77,7 @@ from sce_video.evaluation.functional.clusters import (
 )
 from sce_video.evaluation.functional.neighbours import feature_mean
 from sce_video.find.index import build_index
-from sce_video.find.stored_features import read_videos
+from sce_video.find.reading import read_videos
 from sce_video.inference.embed import ViewOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.windows import embed_windows

@@ -52,7 +52,7 @@ def curate(options: CurateOptions) -> CurateResult:
     from sce_video.curation.curation_page import write_curation_page
     from sce_video.curation.selection import curate_videos, read_decisions
     from sce_video.curation.write import check_curated_folder, write_curation
-    from sce_video.find.stored_features import read_videos
+    from sce_video.find.reading import read_videos
 
     check_curated_folder(options.out, options.keep, options.overwrite)
     out, source = Path(options.out), options.source

@@ -130,7 +130,7 @@ def curate_videos(
     k-centre greedy.
 
     Args:
-        videos: Features from :func:`~sce_video.find.stored_features.read_videos`.
+        videos: Features from :func:`~sce_video.find.reading.read_videos`.
         options: Options of the search. If ``workers`` is None, all cores are used.
         decisions: Decisions on the groups of an earlier run, from :func:`read_decisions`.
         folder: Folder for temporary files and for thumbnails that a later run can reuse, at most 32

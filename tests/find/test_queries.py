@@ -109,7 +109,7 @@ def test_an_image_is_a_clip_of_one_repeated_frame(model, index, tmp_path):
     best = found(index, tmp_path / "a.png")
     assert_ranked(best, np.array(index.features), still)
     assert [m.path for m in best] == [m.path for m in query_index(index, still)]
-    with pytest.raises(ValueError, match="is an image, so it has no moments"):
+    with pytest.raises(ValueError, match="is an image, which has no moments"):
         found(index, f"{tmp_path}/a.png@0-1")
 
 
@@ -135,7 +135,10 @@ def test_more_like_a_label(index, tmp_path):
     for match in matches:
         cosine = unit(features[match.row]) @ unit(expected)
         assert match.similarity == pytest.approx(cosine, abs=2e-6)
-    for name, message in (("god", "its labels: good, bad, never"), ("never", "no video of the")):
+    for name, message in (
+        ("god", "Its labels are: good, bad, never"),
+        ("never", "no video of the"),
+    ):
         with pytest.raises(ValueError, match=message):
             found(index, more_like=name, labels=tmp_path / "l.txt")
 

@@ -72,7 +72,7 @@ def test_a_long_body_is_refused_and_not_kept(served, in_parts):
     given = (body[i : i + 2**16] for i in range(0, len(body), 2**16)) if in_parts else body
     status, _, content = ask(served, "POST", "/api/v1/search", given)
     assert status == 413
-    assert json.loads(content)["error"].startswith("the request has more than 4 MB: send fewer")
+    assert json.loads(content)["error"].startswith("the request has more than 4 MB. Send fewer")
 
 
 def test_a_body_of_many_rows_is_read(client):

@@ -66,7 +66,7 @@ def test_the_cache_keeps_the_most_recently_used():
     cache, made = RecentItems(25, len), []
 
     def get(key):
-        return cache.get(key, lambda: made.append(key) or bytes([key]) * 10)
+        return cache.get_or_make(key, lambda: made.append(key) or bytes([key]) * 10)
 
     assert [get(key)[0] for key in (1, 2, 1, 3, 1, 2)] == [1, 2, 1, 3, 1, 2]
     assert made == [1, 2, 3, 2], "3 was made when 2 was the least recently used"

@@ -36,7 +36,7 @@ def test_mistakes_change_nothing(tmp_path):
         ("a.mp4", float("nan"), 2.0, "run", "in seconds"),
         ("a.mp4", -1.0, 2.0, "run", "in seconds"),
         ("a.mp4", 1.0, 2.0, " ", "a label must be a name"),
-        (" a.mp4", 1.0, 2.0, "run", "no list can contain"),
+        (" a.mp4", 1.0, 2.0, "run", "list of segments cannot contain"),
     ):
         with pytest.raises(ValueError, match=message):
             found.add(path, start, end, label)
