@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import compress
 from pathlib import Path
 from zlib import crc32
 
@@ -168,27 +167,21 @@ class LabelList:
         """
         if any(map(split_segment, self.labels)):
             return (self.file,)
-        labels = np.fromiter(self.labels.values(), np.uint64, len(self.labels))
-        encoded = (path.encode("utf-8", "surrogateescape") for path in self.labels)
-        hashed = np.fromiter(map(crc32, encoded), np.uint64, len(self.labels))
-        # Similar names have similar checksums, which Fibonacci hashing spreads out.
-        hashed = (hashed * np.uint64(0x9E3779B97F4A7C15)) ^ (hashed << np.uint64(32))
-        hashed *= np.uint64(0xBF58476D1CE4E5B9)
-        order = np.argsort(labels << np.uint64(44) | hashed >> np.uint64(20), kind="stable")
-        sizes = np.bincount(labels.astype(np.int64))
-        firsts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-        counts = np.where(sizes > 1, np.maximum(1, np.round(share * sizes)), 0)
-        tested = np.zeros(len(labels), dtype=np.int64)
-        tested[order] = np.arange(len(labels)) - firsts < np.repeat(counts, sizes)
-        if not tested.any():
+        paths_of: dict[int, list[str]] = {}
+        for path, label in self.labels.items():
+            paths_of.setdefault(label, []).append(path)
+        tested: set[str] = set()
+        for paths in paths_of.values():
+            count = max(1, round(share * len(paths))) if len(paths) > 1 else 0
+            tested.update(sorted(paths, key=_spread_hash)[:count])
+        if not tested:
             raise ValueError(
                 "give the same label to at least two videos, one for training and one for testing"
             )
-        names = [self.file.with_name(f"{self.file.stem}_{part}.txt") for part in ("train", "test")]
-        lines = self._lines()
-        for name, chosen in zip(names, (tested == 0, tested == 1), strict=True):
-            write_text(name, "".join(compress(lines, chosen.tolist())))
-        return names[0], names[1]
+        train, test = (self.file.with_name(f"{self.file.stem}_{p}.txt") for p in ("train", "test"))
+        write_text(train, self._lines(path for path in self.labels if path not in tested))
+        write_text(test, self._lines(path for path in self.labels if path in tested))
+        return train, test
 
     def _read(self) -> None:
         """Read the list and the names of its classes."""
@@ -218,7 +211,7 @@ class LabelList:
         self.labels = {path: label for path, label in labels.items() if label is not None}
         writers = [
             (self.class_file, "".join(f"{name}\n" for name in classes)),
-            (self.file, "".join(self._lines())),
+            (self.file, self._lines(self.labels)),
         ]
         # Between the two writes, every label in the list must have a name in the class file.
         if len(classes) < len(self.classes):
@@ -232,13 +225,20 @@ class LabelList:
             raise
         self.classes = classes
 
-    def _lines(self) -> list[str]:
-        """Return the lines of the list."""
+    def _lines(self, paths: Iterable[str]) -> str:
+        """Return the lines of a list of some videos."""
         # The separator is the last tab of a line or, without a tab, the last space.
-        return [
-            f"{path}{chr(9) if chr(9) in path else ' '}{label}\n"
-            for path, label in self.labels.items()
-        ]
+        return "".join(f"{p}{chr(9) if chr(9) in p else ' '}{self.labels[p]}\n" for p in paths)
+
+
+def _spread_hash(path: str) -> int:
+    """Return a hash of 44 bits, in which similar paths are not close to each other.
+
+    Similar paths have similar checksums. Multiplication (Fibonacci hashing) spreads them out.
+    """
+    checksum = crc32(path.encode("utf-8", "surrogateescape"))
+    mixed = (checksum * 0x9E3779B97F4A7C15 ^ checksum << 32) % 2**64
+    return (mixed * 0xBF58476D1CE4E5B9 % 2**64) >> 20
 
 
 def label_file(folder: str | Path, given: str | os.PathLike | None) -> Path:

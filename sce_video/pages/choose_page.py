@@ -1,4 +1,4 @@
-"""Page of ``sce-video choose``, with a table of candidates, their differences and neighbours."""
+"""Page of ``sce-video choose``: a table of candidates, with differences and neighbours."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sce_video.utils.html_template import render_template
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """Candidate or baseline in the table.
+    """Row of a candidate or a baseline.
 
     Attributes:
         name: Name of the candidate.
-        cells: Texts for the columns.
+        cells: Text of each column.
         is_floor: Whether it is a baseline that any candidate should exceed.
         recommended: Whether it is the recommended candidate.
     """
@@ -29,7 +29,7 @@ class ChoiceRow:
 
 @dataclass(frozen=True)
 class ChoiceTable:
-    """Table that the terminal and the page show.
+    """Table for the terminal and for the page.
 
     Attributes:
         columns: Titles of the columns after the name.
@@ -58,12 +58,12 @@ class ChoicePage:
         title: Name of the videos.
         sample: Sentence about the number and use of the videos.
         heading: Recommendation in a few words.
-        command: Command line to run next; empty if none is recommended.
+        command: Next command to run; empty if none is recommended.
         reasons: Sentences that explain the recommendation.
-        notes: Remarks on the sample.
+        notes: Remarks about the sample.
         table: Table of the candidates.
         best: Name of the best candidate; empty without labels.
-        differences: Points by which the best candidate exceeds all others, with intervals.
+        differences: Points by which the best candidate exceeds each other candidate.
         parts: Nearest neighbours according to some candidates.
         failures: Path and reason of each video that could not be decoded.
     """
@@ -82,6 +82,6 @@ class ChoicePage:
 
 
 def render_choice(page: ChoicePage) -> str:
-    """Render the page. All of its content is escaped, and it loads nothing from elsewhere."""
+    """Render the page. All content is escaped, and the page loads nothing."""
     values = {**vars(page), **page_frame([], draws=False)}
     return render_template("sce_video.pages", "choose.html", values)

@@ -1,4 +1,4 @@
-"""Sheets of augmented views: the network's input and the transforms that were applied."""
+"""Sheets of augmented views: the input of the network, and the transforms that were applied."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from sce_video.utils.records import at
 
 
 class ViewRow(NamedTuple):
-    """One row of the sheet."""
+    """View as a row of frames."""
 
-    frames: np.ndarray  # (T, H, W, 3) in 0..1
+    frames: np.ndarray  # (T, H, W, 3) from 0 to 1
     title: str  # applied transforms
     heading: str = ""  # bold line above the first row of a video
 
 
 def describe_parameters(parameters: ViewParameters, sample: int) -> str:
-    """Describe the transforms that were applied to one sample, in order of application.
+    """List the transforms that were applied to one sample, in their order.
 
-    For example, ``hue +0.12, brightness x0.64, grey, blur 1.32 px, flip``; empty without any.
+    An example is ``hue +0.12, brightness x0.64, grey, blur 1.32 px, flip``.
     """
     factors, sigma = parameters.factors[sample], parameters.sigma[sample]
     texts = {
@@ -58,13 +58,14 @@ def view_rows(
     names: Sequence[str],
     clips: Sequence[Sequence[ClipIndices]] = (),
 ) -> list[ViewRow]:
-    """Run a training batch through the preprocessor: one row per view of every sample.
+    """Run a training batch through the preprocessor, and return a row for each view.
 
     Args:
-        preprocessor: Preprocessor that augments the views. The parameters it draws become titles.
+        preprocessor: Preprocessor that augments the views. The titles state its parameters.
         batch: Collated batch with ``seed``.
-        names: Heading of each sample, for example the file name.
-        clips: Clip of each view of each sample. The titles mark RGB differences and reversed clips.
+        names: Heading of each sample, such as the file name.
+        clips: For each sample, the clip of each view, by which titles state RGB differences and
+            reversed clips.
     """
     N, V = len(batch["seed"]), len(batch["inputs"])
     views = preprocessor.prepare_views(batch, training=True)
@@ -79,7 +80,7 @@ def view_rows(
                 done.append("backwards")
             if parameters and (text := describe_parameters(parameters[v], i)):
                 done.append(text)
-            # (3, T, H, W), normalised, against statistics that broadcast to (1, 3, T, H, W).
+            # Undo the normalisation. The statistics broadcast to (1, 3, T, H, W).
             view = (views[v][i][None] * preprocessor.std + preprocessor.mean)[0].clamp(0.0, 1.0)
             frames = view.permute(1, 2, 3, 0).cpu().numpy()
             title = f"view {v}: {', '.join(done) or 'nothing'}"
@@ -88,26 +89,27 @@ def view_rows(
 
 
 class TrainingViews(NamedTuple):
-    """The views of one training sample."""
+    """Views of a training sample."""
 
-    name: str  # folder and name of the file
-    label: str | None  # name of the class; None for no label
+    name: str  # name of the file with its folder
+    label: str | None  # name of the class; None without a label
     kind: str  # ``video`` or ``image``
     origin: SampleOrigin  # time line, clips and crops
-    rows: list[ViewRow]  # one row per view
-    num_local: int = 0  # number of local views, which are the last rows
+    rows: list[ViewRow]  # a row for each view
+    num_local: int = 0  # number of local views, which come last
 
 
 def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
-    """Build the data preprocessor of the model or of the config's top level, like the runner.
+    """Build the data preprocessor in the model's config or at the top level, as the runner does.
 
     Raises:
-        ValueError: If the config has no preprocessor or one that is not a
-            :class:`VideoDataPreprocessor`.
+        ValueError: If the config has no :class:`VideoDataPreprocessor`.
     """
-    config: Any = at(cfg, "model.data_preprocessor") or cfg.get("data_preprocessor")
+    config: Any = at(cfg, "model.data_preprocessor") or at(cfg, "data_preprocessor")
     if config is None:
-        raise ValueError(f"{cfg.filename} has no data_preprocessor: add a base of _base_/views/")
+        raise ValueError(
+            f"{cfg.filename} has no data_preprocessor. Inherit from a config in _base_/views/"
+        )
     preprocessor = MODELS.build(config)
     if not isinstance(preprocessor, VideoDataPreprocessor):
         raise ValueError(f"data_preprocessor must be a VideoDataPreprocessor, got {config['type']}")
@@ -117,17 +119,22 @@ def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
 def training_views(
     cfg: Config, num: int, seed: int = 0
 ) -> tuple[list[TrainingViews], list[tuple[str, str]]]:
-    """Return the views of at most ``num`` videos at equal steps through the training set.
+    """Return the views of some training videos, made by the same code as in training.
 
-    Pipeline, collation and augmentation equal training. ``seed`` decides clips, crops and
-    augmentation. A config without training views, or without a readable file, raises ValueError.
+    Args:
+        cfg: Config of the run.
+        num: Largest number of videos, taken at equal steps from the training set.
+        seed: Seed of clips, crops and augmentation.
 
     Returns:
-        The views, and (path, reason) of files that could not be read. As in training, such files
-        are replaced by others or left out.
+        The views, and path and reason of each file that could not be read. As in training, such
+        files are replaced by others or left out.
+
+    Raises:
+        ValueError: If the config has no training views, or no file can be read.
     """
-    if cfg.get("train_dataloader") is None:
-        raise ValueError(f"{cfg.filename} has no train_dataloader: there are no training views")
+    if at(cfg, "train_dataloader") is None:
+        raise ValueError(f"{cfg.filename} has no train_dataloader, so there are no training views")
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     preprocessor = build_preprocessor(cfg)
     indices = equal_steps(len(dataset), num).tolist()
@@ -136,16 +143,18 @@ def training_views(
     samples = [sample for sample in samples if sample.get("inputs") is not None]
     if not samples:
         path, reason = failures[0]
-        raise ValueError(f"none of {len(indices)} {dataset.kind}s can be read; {path}: {reason}")
-    collate = cfg.train_dataloader.get("collate_fn", dict(type="sce_video.collate_views"))
-    batch = FUNCTIONS.get(collate["type"])(samples)
-    # A replacement of a bad file has another index than its request.
+        raise ValueError(
+            f"none of {len(indices)} {dataset.kind}s can be read. The first is {path}: {reason}"
+        )
+    collate = at(cfg, "train_dataloader.collate_fn.type") or "sce_video.collate_views"
+    batch = FUNCTIONS.get(collate)(samples)
+    # A sample that replaces a bad file has another index than the request.
     origins = [dataset.origin(SampleRequest(s["index"], s["seed"])) for s in samples]
     clips = [origin.clips for origin in origins]
     names = ["/".join(Path(dataset.path(s["index"])).parts[-2:]) for s in samples]
     rows = view_rows(preprocessor, batch, names, clips if all(clips) else [])
     num_views = len(rows) // len(samples)
-    classes = (getattr(dataset, "metainfo", None) or {}).get("classes") or ()
+    classes = at(getattr(dataset, "metainfo", None), "classes") or ()
     views = [
         TrainingViews(
             name=names[i],
@@ -162,23 +171,23 @@ def training_views(
 
 _ID = "views"  # anchor of this part of the page
 _TITLE = "What the network sees"
-#: Frames of the network's size if they fit, so that the sheet shows exactly its input.
+#: Height in pixels, image quality and number of the frames, best first.
 _SIZES = ((160, 85, 16), (112, 80, 16), (96, 70, 12), (64, 60, 8), (48, 50, 8))
 _LEVELS = tuple(Quality(*size) for size in _SIZES)
-#: Height of the largest view on the page, CSS pixels; smaller views are smaller in proportion.
+#: Height of the largest view on the page in CSS pixels. Others are scaled by the same factor.
 _SHOWN_HEIGHT = 104
-#: Maximum number of steps on a time axis.
+#: Largest number of steps on a time axis.
 _AXIS_LABELS = 5
 
 
 def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_000) -> Part:
-    """Return the views of ``num`` training videos on time lines, and as frames that play on hover.
+    """Return the part that shows views of ``num`` training videos and where they were sampled.
 
-    The part is a sentence if the run's config has no views or no file can be read.
+    If the config has no views or no file can be read, the part is a sentence about the reason.
     """
     try:
         return draw_views(*training_views(cfg, num, seed), max_bytes)
-    except Exception as error:  # the config may be untrusted, so its steps can raise any error
+    except Exception as error:  # The config may be untrusted, so any error can occur.
         known = ValueError | OSError | ImportError | VideoDecodeError | TooManyBadFilesError
         reason = str(error) if isinstance(error, known) else f"{type(error).__name__}: {error}"
         return sentence_part(_ID, _TITLE, f"There are no views to show: {reason}")
@@ -189,9 +198,12 @@ def draw_views(
     failures: Sequence[tuple[str, str]] = (),
     max_bytes: int = 1_000_000,
 ) -> Part:
-    """Return the part of views that were made already, see :func:`view_sheet`.
+    """Return the part that shows views from :func:`training_views`.
 
-    ``failures`` are (path, reason) of files that could not be read.
+    Args:
+        videos: Views of at least one sample.
+        failures: Path and reason of each file that could not be read.
+        max_bytes: Largest total size of all images in bytes.
     """
 
     def strip_of(item: tuple[TrainingViews, int], quality: Quality) -> Strip:
@@ -219,24 +231,24 @@ def draw_views(
 
 
 class ClipSpan(NamedTuple):
-    """A clip on the time line of its video. Places and widths are percent of its duration."""
+    """Clip on the time line of its video. Places and widths are percent of the duration."""
 
-    start: float  # seconds, inside the video
+    start: float  # seconds
     end: float
     left: float
     width: float
-    ticks: list[float]  # time of each kept frame in seconds, in playing order
+    ticks: list[float]  # time of each frame in seconds, in the order in which they play
     tick_positions: list[float]
     reversed: bool
     longer: bool  # whether the clip is longer than the video
 
 
 class ShownView(NamedTuple):
-    """A view on the sheet."""
+    """View on the sheet."""
 
     name: str
     local: bool
-    applied: str  # transforms
+    applied: str  # applied transforms
     frames: int
     strip: Strip
     width: float  # CSS pixels
@@ -245,16 +257,17 @@ class ShownView(NamedTuple):
 
 
 class ShownSample(NamedTuple):
-    """A training sample on the sheet."""
+    """Training sample on the sheet."""
 
     name: str
     label: str | None
     duration: str  # empty for an image
     views: list[ShownView]
-    axis: list[tuple[str, float]]  # labels of the time axis and their places, percent
+    axis: list[tuple[str, float]]  # labels of the time axis, and their places in percent
 
 
 def _shown_sample(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> ShownSample:
+    """Return what the sheet shows of a sample; ``tallest`` is the largest height of a view."""
     duration, clips, crops = video.origin.duration, video.origin.clips, video.origin.crops
     views = []
     for number, (row, strip) in enumerate(zip(video.rows, strips, strict=True)):
@@ -280,7 +293,7 @@ def _shown_sample(video: TrainingViews, strips: Sequence[Strip], tallest: int) -
 
 
 def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> ClipSpan:
-    """Place a clip, whose frames index ``timestamps`` (F,), on the time line of its video."""
+    """Place a clip on the time line of its video, whose frames have ``timestamps`` (F,)."""
     start = min(max(clip.start, 0.0), duration)
     end = min(max(clip.start + clip.clip_duration, start), duration)
     times = [float(timestamps[i]) for i in clip.frames]
@@ -297,7 +310,7 @@ def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> Cli
 
 
 def axis_ticks(duration: float) -> list[tuple[str, float]]:
-    """Return labels of a time axis at round seconds, with their places in percent: at most six."""
+    """Return at most six labels of a time axis at round times, with their places in percent."""
     if duration <= 0:
         return []
     step = 10.0 ** math.floor(math.log10(duration / _AXIS_LABELS))

@@ -138,7 +138,7 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
     ):
         with pytest.raises(ValueError, match=r"another checkpoint .*c\.pth.* Choose another name"):
             write_feature_column(table, "net", PATHS, features[:4], replace(HEADER, **wrong))
-    with pytest.raises(ValueError, match=r"1 of 4 paths are not rows .*, the first is c/3\.mp4"):
+    with pytest.raises(ValueError, match=r"1 of 4 paths are not in .*, for example c/3\.mp4"):
         write_feature_column(table, "new", [*PATHS[:3], "c/3.mp4"], features[:4], HEADER)
     with pytest.raises(ValueError, match="given twice"):
         write_feature_column(table, "new", PATHS[:1] * 2, features[:2], HEADER)

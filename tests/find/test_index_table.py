@@ -87,7 +87,7 @@ def test_results_equal_those_of_a_file_bit_for_bit(tmp_path, monkeypatch):
     # Read in blocks, as one that is not held in memory.
     monkeypatch.setattr(index_table, "_HELD_BYTES", 1000)
     monkeypatch.setattr(index_table, "READ_ROWS", 300)
-    monkeypatch.setattr(search, "_READ_ROWS", 200)
+    monkeypatch.setattr(search, "READ_ROWS", 200)
     table = read_index(tmp_path / "table")
     for centred in (False, True):
         assert_same_results(file, table, queries, centred=centred)

@@ -172,4 +172,4 @@ def test_the_command(index, root, tmp_path, capsys):
     assert written["weights"] == {"text": 0, "like": 1, "unlike": 0.5}
     assert [q["video"] for q in written["not"]] == [str(root / "f.mp4")]
     page = (tmp_path / "g.html").read_text()
-    assert "<h2>not like</h2>" in page and "and 1 more" in page and "where path LIKE" in page
+    assert "<h2>Not like</h2>" in page and "and 1 more" in page and "where path LIKE" in page

@@ -34,7 +34,7 @@ def workers():
 def test_a_crash_or_a_hang_costs_one_call(workers):
     first = workers.call(os.getpid, timeout=60)
     assert first != os.getpid()
-    with pytest.raises(CallError, match="ended the process"):
+    with pytest.raises(CallError, match="crashed the decoder"):
         workers.call(signal.raise_signal, signal.SIGKILL, timeout=60)
     with pytest.raises(CallError, match="longer than 0.5 s"):
         workers.call(time.sleep, 60, timeout=0.5)

@@ -234,11 +234,11 @@ def test_a_malformed_request_is_one_sentence(client):
 
 
 def test_an_error_of_the_program_is_json(client, state, monkeypatch):
-    def fail(rows):
+    def fail(filters):
         raise KeyError("x")
 
-    monkeypatch.setattr(state, "missing", fail)
-    assert error_of(client.post("/api/v1/missing", json={"rows": []}), 500) == (
+    monkeypatch.setattr(state, "matching", fail)
+    assert error_of(client.post("/api/v1/rows", json={}), 500) == (
         "the server failed (KeyError: 'x'). Details are in its terminal"
     )
 

@@ -35,7 +35,7 @@ def test_mistakes_change_nothing(tmp_path):
         ("a.mp4", 2.0, 1.0, "run", "ends at 1 s, before its start at 2 s"),
         ("a.mp4", float("nan"), 2.0, "run", "in seconds"),
         ("a.mp4", -1.0, 2.0, "run", "in seconds"),
-        ("a.mp4", 1.0, 2.0, " ", "a label must be a name"),
+        ("a.mp4", 1.0, 2.0, " ", "a label must have 1 to 100 printable"),
         (" a.mp4", 1.0, 2.0, "run", "list of segments cannot contain"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -52,7 +52,7 @@ def test_a_file_that_another_program_changed_is_not_written_over(tmp_path):
     text = file.read_text() + "c.mp4,0,1,other\n"
     file.write_text(text)
     for change in (lambda: found.add("a.mp4", 3.0, 4.0, "run"), found.undo):
-        with pytest.raises(ValueError, match="changed by another program"):
+        with pytest.raises(ValueError, match="another program has changed"):
             change()
     assert file.read_text() == text
     file.write_text("no table")

@@ -122,4 +122,4 @@ def test_a_class_that_is_not_the_most_probable_says_so(folder_classifier, video)
     other = classifier.classes[1 - best.label]
     (strip,) = activation_strips(classifier, class_activation(classifier, video, other), 8)
     assert strip.note.startswith(f"class {other}, probability 0.")
-    assert f"; most probable: {classifier.classes[best.label]}, 0." in strip.note
+    assert f", most probable class {classifier.classes[best.label]}, 0." in strip.note
