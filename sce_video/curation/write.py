@@ -180,7 +180,12 @@ def write_curation(
     write_csv(folder / REMOVED, [columns, *map(astuple, removed)])
     if found.duplicates.shared:
         lists["intros"] = os.fspath(folder / INTROS)
-        write_segment_file(lists["intros"], _intros(found))
+        stretches = (
+            Segment(videos.paths[row], round(begin, 3), round(end, 3), f"shared {number}")
+            for number, part in enumerate(found.duplicates.shared, 1)
+            for row, begin, end in part.stretches
+        )
+        write_segment_file(lists["intros"], stretches)
     if found.motion is not None:
         lists["motion"] = os.fspath(folder / MOTION)
         rows = zip(videos.paths, found.motion.motion, found.motion.frozen, strict=True)
@@ -194,14 +199,6 @@ def write_curation(
     report = CurationReport(counts, kept_of_a_group(found), lists, [*found.notes, *notes])
     write_json(folder / REPORT, _content(found, report))
     return report
-
-
-def _intros(found: Curation) -> Iterator[Segment]:
-    """Yield the stretches that many videos share, with the same label for the same content."""
-    for number, part in enumerate(found.duplicates.shared, 1):
-        for row, begin, end in part.stretches:
-            times = round(begin, 3), round(end, 3)
-            yield Segment(found.videos.paths[row], *times, f"shared {number}")
 
 
 def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:

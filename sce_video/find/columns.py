@@ -68,19 +68,12 @@ class VideoColumn:
     Attributes:
         name: Name of the column.
         number: Whether values are compared as numbers.
-        values: Different values if there are few; otherwise empty.
-
-    Raises:
-        ValueError: If there are more than 50 values.
+        values: Different values if there are at most 50; otherwise empty.
     """
 
     name: str
     number: bool
     values: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.values) > _SHOWN_VALUES:
-            raise ValueError(f"{len(self.values)} values are too many to list")
 
 
 @dataclass(frozen=True)
@@ -137,6 +130,7 @@ class VideoColumns:
         self._video_of_row = numbers = np.frombuffer(video_of_row, dtype=np.int32)
         inside = ((numbers >= 0) & (numbers < self._count)).all() and 0 <= self._count <= rows
         known = made.decode() == _videos_sql(self.described)
+        known &= all(len(column.values) <= _SHOWN_VALUES for column in self.described)
         if len(numbers) != rows or not inside or not known:
             raise ValueError("it is not a database of columns")
         self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # one bit per row
@@ -267,23 +261,6 @@ class _Database:
             self.close()
 
 
-def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | None:
-    """Return the CSV file of columns: the given file, or ``columns.csv`` in the index's folder.
-
-    Returns:
-        The file; None if none is given and the folder contains none.
-
-    Raises:
-        FileNotFoundError: If the given file is missing.
-    """
-    file = Path(folder, COLUMNS) if given is None else Path(given)
-    if file.is_file():
-        return file
-    if given is not None:
-        raise FileNotFoundError(f"there is no CSV file with columns at {file}")
-    return None
-
-
 @dataclass(frozen=True)
 class ColumnSources:
     """Files from which columns are read.
@@ -310,11 +287,14 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
         FileNotFoundError: If the given file does not exist.
         ValueError, TableError: If :func:`read_columns` cannot read the columns.
     """
-    found = columns_file(index.folder, file)
+    found = Path(index.folder, COLUMNS) if file is None else Path(file)
+    if file is not None and not found.is_file():
+        raise FileNotFoundError(f"there is no CSV file with columns at {found}")
     alone = is_table_folder(index.folder)  # The features are a column in the table of videos.
     table = os.fspath(index.folder) if alone else index.root
-    sources = ColumnSources(index.root, found, table if is_table(table) else None)
-    large = len(index) >= _MANY or (found is not None and found.stat().st_size > _LARGE_FILE)
+    csv_file = found if found.is_file() else None
+    sources = ColumnSources(index.root, csv_file, table if is_table(table) else None)
+    large = len(index) >= _MANY or (csv_file and csv_file.stat().st_size > _LARGE_FILE)
     if not large or not index.stamp:
         return read_columns(index.path_array, sources)
     database, state = Path(index.folder, DATABASE), _state_of(index, sources)
@@ -425,14 +405,7 @@ def _videos_sql(columns: Sequence[VideoColumn]) -> str:
 
 
 def _described(base: sqlite3.Connection, name: str, column: str, table: str) -> VideoColumn:
-    """Summarise the copied text of a column: whether all of it is numbers, and its values if few.
-
-    Args:
-        base: Database with the copied text.
-        name: Name of the column on the page and in conditions.
-        column: Name of the column in the temporary table.
-        table: Name of the temporary table.
-    """
+    """Return the column ``name``, whose text is in a column of a temporary table."""
     cells = f"FROM {table} WHERE {column} IS NOT NULL"
     some = f"SELECT DISTINCT {column} {cells} LIMIT {_SHOWN_VALUES + 1}"
     values = [value for (value,) in base.execute(some)]
@@ -455,9 +428,6 @@ class _Lines:
 
     Attributes:
         missing: Number of videos without a line, known after :meth:`copy`.
-
-    Raises:
-        ValueError: If the first line does not list different columns, including ``path``.
     """
 
     def __init__(

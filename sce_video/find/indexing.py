@@ -13,6 +13,7 @@ from sce_video.datasets.labelled import LabelledVideos, read_labelled
 from sce_video.datasets.named_files import check_out, check_run, check_videos
 from sce_video.datasets.sources import is_table, listed_extensions
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
+from sce_video.find.feature_columns import write_feature_column
 from sce_video.find.reading import find_store, read_index
 from sce_video.options.features import IndexOptions
 from sce_video.utils.command import printable, progress_bar
@@ -60,11 +61,16 @@ def index(options: IndexOptions) -> IndexResult:
         ValueError: If the videos are not of a supported kind, an option does not match the index,
             or no video can be read.
     """
+    store = find_store(Path(options.out))
     if options.check_only:
-        return _check_index(options.out)
+        if store is None:
+            raise ValueError(
+                f"there is no index in {options.out}. Give the folder of an index with --out"
+            )
+        return IndexResult(options.out, None, checked=store.file, damaged=store.check())
     source = _checked_source(options)
     stored = None
-    if not options.rebuild and find_store(Path(options.out)) is not None:
+    if not options.rebuild and store is not None:
         stored = read_index(options.out, root=options.videos)
     # Import this only here, so that wrong names are reported before torch loads.
     from sce_video.find.index import build_index
@@ -97,7 +103,11 @@ def index(options: IndexOptions) -> IndexResult:
     repeated = []
     if isinstance(source, LabelledVideos):
         repeated = source.repeated("; its first label counts")
-    written = None if options.column is None else _write_column(options, options.column)
+    written = None
+    if options.column is not None:
+        made = read_index(options.out, root=options.videos)
+        features = made.paths, made.features, made.header
+        written = write_feature_column(made.root, options.column, *features)
     return IndexResult(options.out, report, repeated, written)
 
 
@@ -116,14 +126,6 @@ def _known_dataset(stored: VideoIndex) -> str | None:
             f"imported module has registered. {advise_index_imports(stored)}"
         )
     return name
-
-
-def _check_index(out: str) -> IndexResult:
-    """Read all files of an index and compare them with their checksums."""
-    store = find_store(Path(out))
-    if store is None:
-        raise ValueError(f"there is no index in {out}. Give the folder of an index with --out")
-    return IndexResult(out, None, checked=store.file, damaged=store.check())
 
 
 def _checked_source(options: IndexOptions) -> str | LabelledVideos:
@@ -215,11 +217,3 @@ def _workers(options: IndexOptions) -> int:
         return usable_cores()
     gpus = 1 if ":" in (options.device or "") else torch.cuda.device_count()
     return min(usable_cores(), _PER_GPU * gpus)
-
-
-def _write_column(options: IndexOptions, name: str) -> int:
-    """Write the features into the table of videos, and return their number."""
-    from sce_video.find.feature_columns import write_feature_column
-
-    made = read_index(options.out, root=options.videos)
-    return write_feature_column(made.root, name, made.paths, made.features, made.header)

@@ -15,7 +15,7 @@ import numpy as np
 from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.segments import Segment, read_segments, write_segment_file
 from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list, split_segment
-from sce_video.utils.files import read_bytes, read_text, remove_unfinished, write_text
+from sce_video.utils.files import file_identity, read_text, remove_unfinished, write_text
 
 #: Largest number of characters in a label, chosen by hand
 _MAX_NAME = 100
@@ -37,12 +37,12 @@ class WatchedFiles:
         self._what, self._files = what, files
         for file in files:
             remove_unfinished(file.parent, file.name)
-        self._stamps = self._read_stamps()
+        self._stamps = [file_identity(file) for file in files]
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Allow the block to write the files; raise ValueError if another program changed them."""
-        if self._read_stamps() != self._stamps:
+        if [file_identity(file) for file in self._files] != self._stamps:
             raise ValueError(
                 f"another program has changed {self._files[0]}, so the last {self._what} was not "
                 "written. Restart the page to read the file again"
@@ -50,12 +50,7 @@ class WatchedFiles:
         try:
             yield
         finally:
-            self._stamps = self._read_stamps()
-
-    def _read_stamps(self) -> list[tuple[int, int] | None]:
-        """Return the size and modification time of each file; None for a missing file."""
-        stats = [file.stat() if file.exists() else None for file in self._files]
-        return [None if stat is None else (stat.st_size, stat.st_mtime_ns) for stat in stats]
+            self._stamps = [file_identity(file) for file in self._files]
 
 
 @dataclass
@@ -186,7 +181,7 @@ class LabelList:
     def _read(self) -> None:
         """Read the list and the names of its classes."""
         class_file = str(self.class_file) if self.class_file.exists() else None
-        if read_bytes(self.file).strip():
+        if read_text(self.file, "surrogateescape").strip():
             videos = read_annotation_list(str(self.file), class_file=class_file)
             if (videos.labels < 0).any():
                 raise ValueError(
@@ -232,10 +227,7 @@ class LabelList:
 
 
 def _spread_hash(path: str) -> int:
-    """Return a hash of 44 bits, in which similar paths are not close to each other.
-
-    Similar paths have similar checksums. Multiplication (Fibonacci hashing) spreads them out.
-    """
+    """Return a hash of 44 bits. Fibonacci hashing spreads the checksums of similar paths."""
     checksum = crc32(path.encode("utf-8", "surrogateescape"))
     mixed = (checksum * 0x9E3779B97F4A7C15 ^ checksum << 32) % 2**64
     return (mixed * 0xBF58476D1CE4E5B9 % 2**64) >> 20

@@ -263,16 +263,17 @@ def new_page(index: str, video: str) -> str:
 
 def _write_gallery(page: str, options: SearchOptions, result: SearchResult) -> None:
     """Write the gallery with the query and the best matches."""
-    from sce_video.pages.gallery import read_entry, write_gallery
+    from sce_video.pages.gallery import GalleryEntry, read_entry, write_gallery
 
     query, index = result.query, result.index
     shown = result.matches[:_GALLERY_LIMIT]
     like, unlike = (
-        [read_entry(q.video, q.video, start=q.start, end=q.end) for q in part[:_GALLERY_LIMIT]]
+        [GalleryEntry(q.video, q.video, start=q.start, end=q.end) for q in part[:_GALLERY_LIMIT]]
         for part in (query.like, query.unlike)
     )
     results = [
-        read_entry(m.path, m.file, m.rank, m.similarity, start=m.start, end=m.end) for m in shown
+        GalleryEntry(m.path, m.file, rank=m.rank, similarity=m.similarity, start=m.start, end=m.end)
+        for m in shown
     ]
     views = index.header.num_clips * index.header.num_crops
     note = (
@@ -287,4 +288,5 @@ def _write_gallery(page: str, options: SearchOptions, result: SearchResult) -> N
         note = f"{query.describe()}; {note}"
     if options.where:
         note += f"; where {options.where}"
+    like, results, unlike = (list(map(read_entry, part)) for part in (like, results, unlike))
     write_gallery(page, like, results, note, unlike)

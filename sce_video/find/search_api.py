@@ -34,9 +34,8 @@ LabelledRows = Annotated[list[int], Body(max_length=_MAX_ROWS)]
 OptionalLabel = Annotated[str | None, Body(max_length=1000)]
 #: Field with a label
 Label = Annotated[str, Body(max_length=1000)]
-#: Field with a number, such as the start of a segment in seconds
+#: Fields with a number
 Number = Annotated[float, Body()]
-#: Field with an index
 Index = Annotated[int, Body()]
 
 
@@ -129,16 +128,10 @@ class ErrorAnswer(ApiMessage):
 
 
 class LabelsAnswer(ApiMessage):
-    """Labels of the videos, and the files that contain them.
+    """Names of the labels, the label of each row (-1 for none), and the files that store them.
 
-    Attributes:
-        classes: Names of the labels.
-        label: Number of the label for each row; -1 without a label.
-        undo: Number of changes that can be undone.
-        elsewhere: Number of labelled videos in the list that are not in the index.
-        file: List of labels.
-        class_file: File with the names of the labels.
-        segments: Number of labelled segments.
+    ``undo`` is the number of changes that can be undone, and ``elsewhere`` the number of labelled
+    videos that are not in the index.
     """
 
     classes: list[str]
@@ -165,22 +158,11 @@ class ColumnAnswer(ApiMessage):
 
 
 class VideosAnswer(ApiMessage):
-    """Content of the index.
+    """Content of the index, in lists with an entry for each row.
 
-    Attributes:
-        root: Indexed folder.
-        names: Path of the video for each row.
-        folders: First-level sub-folders.
-        folder: Index into ``folders`` for each row; -1 without a sub-folder.
-        spans: Start and end in seconds for each row; null for whole videos.
-        refinable: Whether moments can be refined.
-        texts: Whether the index can be searched by text.
-        columns: Columns for conditions.
-        without_columns: Number of videos without a line in the CSV file with columns.
-        failures: Number of videos that could not be decoded.
-        problem: Why only indexed videos can be examples; empty if others can be, too.
-        update: Command that updates the index.
-        labels: Labels of the videos.
+    ``folder`` is an index into ``folders`` (-1 for none). ``spans`` are start and end in seconds,
+    or null for whole videos. ``texts`` states whether the index can be searched by text.
+    ``without_columns`` is the number of videos without a line in the CSV file with columns.
     """
 
     root: str
@@ -207,13 +189,8 @@ class RowsAnswer(ApiMessage):
 class ResultsAnswer(ApiMessage):
     """Results of a search, the most similar first.
 
-    Attributes:
-        rows: Row of each result.
-        names: Path of each result.
-        similarity: Cosine similarity of each result.
-        spans: Start and end of each moment in seconds; null for a whole video.
-        more: Whether there may be more results.
-        failures: Moments that could not be refined, with the reason.
+    ``spans`` are moments in seconds, or null for whole videos. ``more`` states whether there may be
+    more results. ``failures`` lists the moments that could not be refined.
     """
 
     rows: list[int]
@@ -255,14 +232,10 @@ class SplitAnswer(ApiMessage):
 
 
 class SegmentsAnswer(ApiMessage):
-    """Labelled segments of a video.
+    """Labelled segments of a video: start and end in seconds, and label of each.
 
-    Attributes:
-        segments: Start and end in seconds, and label of each segment.
-        classes: All labels, those of whole videos first.
-        undo: Number of changes that can be undone.
-        total: Number of segments of all videos.
-        file: CSV file with the segments.
+    ``classes`` are all labels, with those of whole videos first. ``undo`` is the number of changes
+    that can be undone, and ``total`` the number of segments of all videos in ``file``.
     """
 
     segments: list[tuple[float, float, str]]

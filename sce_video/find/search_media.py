@@ -32,7 +32,13 @@ from sce_video.inference.clips import cut_clip
 from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.features import Features
 from sce_video.inference.model import VideoModel
-from sce_video.pages.gallery import encode_clip, encode_jpeg, read_entry, read_frames
+from sce_video.pages.gallery import (
+    GalleryEntry,
+    encode_clip,
+    encode_jpeg,
+    read_entry,
+    read_frames,
+)
 from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
@@ -140,7 +146,7 @@ def embed_file(
     try:
         feature = embed_query(model, Query(file), index.options)
         if kind == "image":
-            return feature, encode_jpeg(read_entry("", file).frames[0]), kind
+            return feature, encode_jpeg(read_entry(GalleryEntry("", file)).frames[0]), kind
         return feature, animation(file), kind
     except VideoDecodeError as error:
         raise ValueError(f"the {kind} cannot be decoded: {error.reason}") from None

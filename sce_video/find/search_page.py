@@ -75,13 +75,7 @@ UPLOAD_LIMIT = 2 * 2**30
 IMAGE_LIMIT = 64 * 2**20
 # Files that the page loads. The scripts for the map are loaded last. Plotly is not a template.
 _SCRIPTS = ("plotly.js", "feature_map.js")
-_MODULES = (
-    "search_page.js",
-    "search_query.js",
-    "search_cards.js",
-    "search_labels.js",
-    "search_segments.js",
-)
+_MODULES = tuple(f"search_{name}.js" for name in "page query cards labels segments".split())
 _STYLES = ("theme.css", "parts.css", "search_page.css")
 
 

@@ -29,12 +29,9 @@ if TYPE_CHECKING:
 
 #: Colour map of matplotlib in which equal steps look equal (Smith and van der Walt).
 _COLOURS = "inferno"
-#: Weight of a cell's colour. The frame in grey has the remaining weight.
-_HEAT = 0.62
-#: Colour of a marked frame or cell, which stands out on inferno.
-_MARK = (0, 230, 220)
-#: Side of a frame on the page in pixels.
-_SIDE = 224
+_HEAT = 0.62  # weight of a cell's colour; the remaining weight is that of the frame in grey
+_MARK = (0, 230, 220)  # colour of a marked frame or cell, which stands out on inferno
+_SIDE = 224  # side of a frame on the page in pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +90,7 @@ class Scale:
 
     def __post_init__(self) -> None:
         if not -np.inf < self.low < self.high < np.inf:
-            raise ValueError(
-                f"the scale must have finite values low < high, got {self.low:g} and {self.high:g}"
-            )
+            raise ValueError(f"low must be below high, got {self.low:g} and {self.high:g}")
 
     def fraction(self, values: np.ndarray) -> np.ndarray:
         """Map values to 0 (low or less) to 1 (high or more)."""

@@ -176,9 +176,7 @@ def principal_plane(features: Tensor) -> Tensor:
         ValueError: If the features are not a matrix, or there are fewer than two samples.
     """
     if features.ndim != 2 or len(features) < 2:
-        raise ValueError(
-            f"a plane needs features of shape (N, C) with N >= 2, got {tuple(features.shape)}"
-        )
+        raise ValueError(f"features must be (N, C) with N >= 2, got {tuple(features.shape)}")
     x, directions = _principal_directions(features)
     # One-dimensional features have only one direction, so the other coordinate is 0.
     plane = F.pad(directions[:2], (0, 0, 0, 2 - min(2, len(directions))))

@@ -160,13 +160,14 @@ class ClipReader:
         self._end = self._end or now + self.seconds
         left = self._end - now
         problem = f"skipped because of the time limit of {self.seconds:g} s for a page"
-        skipped = GalleryEntry(path, path, problem=problem, skipped=True)
+        entry = GalleryEntry(path, path)
+        skipped = replace(entry, problem=problem, skipped=True)
         if left <= 0:
             return skipped
         try:
-            entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
+            entry = read_entry(entry, num_frames=1, seconds=min(left, _FILE_SECONDS))
         except Exception as error:  # A damaged file can cause any error, such as MemoryError.
-            entry = GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
+            entry = replace(entry, problem=f"{type(error).__name__}: {error}")
         # A file is not damaged just because its reading was cut off by the time limit.
         late = left < _FILE_SECONDS and time.monotonic() >= self._end
         return skipped if entry.problem and late else entry

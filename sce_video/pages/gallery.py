@@ -72,23 +72,14 @@ class GalleryEntry:
 
 
 def read_entry(
-    name: str,
-    file: str | os.PathLike,
-    rank: int | None = None,
-    similarity: float | None = None,
-    num_frames: int = _FRAMES,
-    seconds: float = _READ_SECONDS,
-    *,
-    start: float | None = None,
-    end: float | None = None,
+    entry: GalleryEntry, num_frames: int = _FRAMES, seconds: float = _READ_SECONDS
 ) -> GalleryEntry:
-    """Read the gallery entry of a video, of the moment from ``start`` to ``end``, or of an image.
+    """Add frames and duration to the entry of a video, a moment or an image.
 
-    If the file is missing or broken, the entry states the ``problem``.
+    If the file is missing or broken, the entry states the ``problem`` instead.
     """
-    file = os.fspath(file)
-    span = None if start is None or end is None else (start, end)
-    entry = GalleryEntry(name, file, rank=rank, similarity=similarity, start=start, end=end)
+    file = entry.file
+    span = None if entry.start is None or entry.end is None else (entry.start, entry.end)
     try:
         if not video_exists(file):
             raise VideoDecodeError(file, "the file is missing")

@@ -128,7 +128,7 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
     """Return name and value of everything that the run depends on, as far as it is known."""
     starts = len(record.starts)
     start = record.starts[-1] if record.starts else TrainingStart()
-
+    environment = {} if record.description is None else record.description.environment
     rows = [
         ("Folder", record.folder),
         ("Recipe", record.recipe),
@@ -140,18 +140,12 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("Resumed from", start.resumed_from),
         ("Device", start.device),
         ("Processes", start.ranks),
-        ("Commit", _commit(record)),
+        ("Commit", at(environment, "code.commit")),
         ("Versions", ", ".join(f"{name} {version}" for name, version in start.versions.items())),
         ("Own parts", ", ".join(start.own_parts)),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
-
-
-def _commit(record: RunRecord) -> str:
-    """Return the git commit of the code that planned a run; empty if it is not known."""
-    environment = {} if record.description is None else record.description.environment
-    return str(at(environment, "code.commit") or "")
 
 
 def network(config: Mapping[str, Any]) -> str:

@@ -53,16 +53,8 @@ class Lane(NamedTuple):
     colour: int  # number of the colour in theme.css
     columns: int  # number of columns of the curve
     curve: str  # points of the curve, as an SVG polygon
-    marks: list[Mark]  # the segments of the class
-
-
-class Mark(NamedTuple):
-    """Segment on a lane. Place and width are percent of the video's duration."""
-
-    start: float  # seconds
-    left: float
-    width: float
-    title: str
+    # Start in seconds, place and width in percent of the duration, and title of each segment.
+    marks: list[tuple[float, float, float, str]]
 
 
 class VideoLanes(NamedTuple):
@@ -95,15 +87,11 @@ def video_lanes(
     for number, (label, scores, segments) in enumerate(lanes[:_LANES]):
         columns = score_columns(edges, scores)
         curve = " ".join(f"{i},{1 - v:.3f} {i + 1},{1 - v:.3f}" for i, v in enumerate(columns))
-        marks = [
-            Mark(
-                start=s.start,
-                left=100 * s.start / duration,
-                width=100 * (s.end - s.start) / duration,
-                title=f"{label}, {format_moment(s.start, s.end)}, score {s.score or 0:.2f}",
-            )
-            for s in segments
-        ]
+        marks = []
+        for s in segments:
+            title = f"{label}, {format_moment(s.start, s.end)}, score {s.score or 0:.2f}"
+            width = 100 * (s.end - s.start) / duration
+            marks.append((s.start, 100 * s.start / duration, width, title))
         polygon = f"0,1 {curve} {len(columns)},1"
         shown.append(Lane(label, number % _COLOURS, len(columns), polygon, marks))
     times = range(0, max(1, math.ceil(duration - step / 3)), step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,19 +28,15 @@ from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 from sce_video.utils.records import at
 
 
-class ViewRow(NamedTuple):
-    """View as a row of frames."""
+class TrainingView(NamedTuple):
+    """View of a training sample."""
 
     frames: np.ndarray  # (T, H, W, 3) from 0 to 1
-    title: str  # applied transforms
-    heading: str = ""  # bold line above the first row of a video
+    transforms: list[str]  # applied transforms in their order
 
 
-def describe_parameters(parameters: ViewParameters, sample: int) -> str:
-    """List the transforms that were applied to one sample, in their order.
-
-    An example is ``hue +0.12, brightness x0.64, grey, blur 1.32 px, flip``.
-    """
+def describe_parameters(parameters: ViewParameters, sample: int) -> list[str]:
+    """List the transforms that were applied to a sample, such as ``hue +0.12`` and ``flip``."""
     factors, sigma = parameters.factors[sample], parameters.sigma[sample]
     texts = {
         "brightness": f"brightness x{factors[0]:.2f}",
@@ -49,43 +46,39 @@ def describe_parameters(parameters: ViewParameters, sample: int) -> str:
         "blur": f"blur {sigma:.2f} px",
     }
     done = [name for name, samples in planned_operations(parameters) if sample in samples]
-    return ", ".join(texts.get(name, name) for name in done)
+    return [texts.get(name, name) for name in done]
 
 
-def view_rows(
+def _augmented(
     preprocessor: VideoDataPreprocessor,
     batch: dict[str, Any],
-    names: Sequence[str],
-    clips: Sequence[Sequence[ClipIndices]] = (),
-) -> list[ViewRow]:
-    """Run a training batch through the preprocessor, and return a row for each view.
+    clips: Sequence[Sequence[ClipIndices]],
+) -> list[list[TrainingView]]:
+    """Run a training batch through the preprocessor, and return the views of each sample.
 
     Args:
-        preprocessor: Preprocessor that augments the views. The titles state its parameters.
+        preprocessor: Preprocessor that augments the views.
         batch: Collated batch with ``seed``.
-        names: Heading of each sample, such as the file name.
-        clips: For each sample, the clip of each view, by which titles state RGB differences and
-            reversed clips.
+        clips: For each sample, the clip of each view; empty for an image.
     """
-    N, V = len(batch["seed"]), len(batch["inputs"])
-    views = preprocessor.prepare_views(batch, training=True)
-    parameters = preprocessor.draw(N, V, batch["seed"]) if preprocessor.views else None
-    rows = []
-    for i in range(N):
-        for v in range(V):
-            done = []
-            if clips and clips[i][v].partners is not None:
-                done.append("RGB differences")
-            if clips and clips[i][v].reversed:
-                done.append("backwards")
-            if parameters and (text := describe_parameters(parameters[v], i)):
-                done.append(text)
-            # Undo the normalisation. The statistics broadcast to (1, 3, T, H, W).
-            view = (views[v][i][None] * preprocessor.std + preprocessor.mean)[0].clamp(0.0, 1.0)
-            frames = view.permute(1, 2, 3, 0).cpu().numpy()
-            title = f"view {v}: {', '.join(done) or 'nothing'}"
-            rows.append(ViewRow(frames, title, "" if v else names[i]))
-    return rows
+    views, samples = preprocessor.prepare_views(batch, training=True), len(batch["seed"])
+    parameters = None
+    if preprocessor.views:
+        parameters = preprocessor.draw(samples, len(batch["inputs"]), batch["seed"])
+    found: list[list[TrainingView]] = [[] for _ in range(samples)]
+    for sample, number in product(range(samples), range(len(batch["inputs"]))):
+        done = []
+        if clips[sample]:
+            clip = clips[sample][number]
+            done += ["RGB differences"] * (clip.partners is not None)
+            done += ["backwards"] * clip.reversed
+        if parameters is not None:
+            done += describe_parameters(parameters[number], sample)
+        # Undo the normalisation. The statistics broadcast to (1, 3, T, H, W).
+        view = views[number][sample][None] * preprocessor.std + preprocessor.mean
+        frames = view[0].clamp(0.0, 1.0).permute(1, 2, 3, 0).cpu().numpy()
+        found[sample].append(TrainingView(frames, done))
+    return found
 
 
 class TrainingViews(NamedTuple):
@@ -95,7 +88,7 @@ class TrainingViews(NamedTuple):
     label: str | None  # name of the class; None without a label
     kind: str  # ``video`` or ``image``
     origin: SampleOrigin  # time line, clips and crops
-    rows: list[ViewRow]  # a row for each view
+    views: list[TrainingView]
     num_local: int = 0  # number of local views, which come last
 
 
@@ -107,9 +100,7 @@ def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
     """
     config: Any = at(cfg, "model.data_preprocessor") or at(cfg, "data_preprocessor")
     if config is None:
-        raise ValueError(
-            f"{cfg.filename} has no data_preprocessor. Inherit from a config in _base_/views/"
-        )
+        raise ValueError(f"{cfg.filename} has no data_preprocessor. Add a base from _base_/views/")
     preprocessor = MODELS.build(config)
     if not isinstance(preprocessor, VideoDataPreprocessor):
         raise ValueError(f"data_preprocessor must be a VideoDataPreprocessor, got {config['type']}")
@@ -150,23 +141,20 @@ def training_views(
     batch = FUNCTIONS.get(collate)(samples)
     # A sample that replaces a bad file has another index than the request.
     origins = [dataset.origin(SampleRequest(s["index"], s["seed"])) for s in samples]
-    clips = [origin.clips for origin in origins]
-    names = ["/".join(Path(dataset.path(s["index"])).parts[-2:]) for s in samples]
-    rows = view_rows(preprocessor, batch, names, clips if all(clips) else [])
-    num_views = len(rows) // len(samples)
+    views = _augmented(preprocessor, batch, [origin.clips for origin in origins])
     classes = at(getattr(dataset, "metainfo", None), "classes") or ()
-    views = [
+    found = [
         TrainingViews(
-            name=names[i],
-            label=label_name(samples[i]["label"], classes),
+            name="/".join(Path(dataset.path(sample["index"])).parts[-2:]),
+            label=label_name(sample["label"], classes),
             kind=dataset.kind,
-            origin=origins[i],
-            rows=rows[i * num_views : (i + 1) * num_views],
+            origin=origin,
+            views=own,
             num_local=dataset.num_local_views,
         )
-        for i in range(len(samples))
+        for sample, origin, own in zip(samples, origins, views, strict=True)
     ]
-    return views, failures
+    return found, failures
 
 
 _ID = "views"  # anchor of this part of the page
@@ -208,19 +196,19 @@ def draw_views(
 
     def strip_of(item: tuple[TrainingViews, int], quality: Quality) -> Strip:
         video, view = item
-        frames = np.rint(255 * video.rows[view].frames).astype(np.uint8)
+        frames = np.rint(255 * video.views[view].frames).astype(np.uint8)
         clips = video.origin.clips
         return make_strip(list(frames), clips[view].clip_duration if clips else 0.0, quality)
 
-    views = [(video, v) for video in videos for v in range(len(video.rows))]
+    views = [(video, v) for video in videos for v in range(len(video.views))]
     strips = fitting(views, strip_of, _LEVELS, max_bytes)
     own = iter(strips)
-    shapes = dict.fromkeys(video.rows[v].frames.shape[:3] for video, v in views)
+    shapes = dict.fromkeys(video.views[v].frames.shape[:3] for video, v in views)
     tallest = max(height for _, height, _ in shapes)
     sizes = (f"{t} frame{'s' if t > 1 else ''} of {h}x{w}" for t, h, w in shapes)
     values = {
         "videos": [
-            _shown_sample(video, [next(own) for _ in video.rows], tallest) for video in videos
+            _shown_sample(video, [next(own) for _ in video.views], tallest) for video in videos
         ],
         "kind": videos[0].kind,
         "frame_size": ", ".join(sizes),
@@ -270,24 +258,23 @@ def _shown_sample(video: TrainingViews, strips: Sequence[Strip], tallest: int) -
     """Return what the sheet shows of a sample; ``tallest`` is the largest height of a view."""
     duration, clips, crops = video.origin.duration, video.origin.clips, video.origin.crops
     views = []
-    for number, (row, strip) in enumerate(zip(video.rows, strips, strict=True)):
-        frames, height, width = row.frames.shape[:3]
+    for number, (view, strip) in enumerate(zip(video.views, strips, strict=True)):
+        frames, height, width = view.frames.shape[:3]
         shown = _SHOWN_HEIGHT * height / tallest
-        name, _, applied = row.title.partition(": ")
+        done = view.transforms
         if crops and crops[number] < 0.995:
-            crop = f"crop of {100 * crops[number]:.0f} % of the frame"
-            applied = crop if applied == "nothing" else f"{crop}, {applied}"
-        view = ShownView(
-            name=name,
-            local=number >= len(video.rows) - video.num_local,
-            applied="unchanged" if applied == "nothing" else applied,
+            done = [f"crop of {100 * crops[number]:.0f} % of the frame", *done]
+        shown_view = ShownView(
+            name=f"view {number}",
+            local=number >= len(video.views) - video.num_local,
+            applied=", ".join(done) or "unchanged",
             frames=frames,
             strip=strip,
             width=round(shown * width / height, 1),
             height=round(shown, 1),
             span=clip_span(clips[number], video.origin.timestamps, duration) if clips else None,
         )
-        views.append(view)
+        views.append(shown_view)
     shown_duration = format_duration(duration) if clips else ""
     return ShownSample(video.name, video.label, shown_duration, views, axis_ticks(duration))
 
