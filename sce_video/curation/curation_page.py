@@ -69,7 +69,7 @@ def write_curation_page(path: str | os.PathLike, found: Curation, report: Curati
     if found.duplicates.shared:
         sections.append(_shared(found))
     if found.motion is not None:
-        facts.insert(3, (f"{counts.little_motion:,}", "removed because they hardly move"))
+        facts.insert(3, (f"{counts.little_motion:,}", "removed for little motion"))
         sections.append(_motion(found))
     sections += [_outliers(found), _clusters(found)]
     if found.subset:

@@ -46,9 +46,9 @@ def test_one_scale_for_all_maps():
     np.testing.assert_allclose(found.fraction(np.array([-9, -3, -0.5, 2, 9])), [0, 0, 0.5, 1, 1])
     equal = common_scale([np.full(3, 0.7)], "score")
     assert equal.fraction(np.array([0.7]))[0] == 0
-    with pytest.raises(ValueError, match="low < high, got 1 and 1"):
+    with pytest.raises(ValueError, match="low must be below high, got 1 and 1"):
         Scale(1, 1, "score")
-    with pytest.raises(ValueError, match="low < high"):
+    with pytest.raises(ValueError, match="low must be below high"):
         common_scale([np.array([np.nan])], "score")
 
 
