@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ _FRAMES = "frames"
 _SIDES = 2**16
 #: Number of bytes of a thumbnail and its time.
 _FRAME_BYTES = 8 + SIDE * SIDE
+#: Placeholder for arrays that are in the file.
+_NONE = np.empty(0)
 #: Time limit in seconds for all candidates of a video, or for the pairs that are refined together.
 _PAIR_SECONDS = 120.0
 #: Number of pairs that are refined together.
@@ -67,10 +69,7 @@ class StoredThumbnails:
     file: str
     offset: int  # position in bytes of times (T,) float64, then frames (T, 32, 32) uint8
     length: int  # number of frames T
-    duration: float  # duration of the whole video in seconds
-    height: int  # height of the original frames in pixels
-    width: int
-    most: float  # seconds of the video from which frames were read
+    video: Thumbnails  # without times and frames
 
     def read(self) -> Thumbnails:
         """Read the thumbnails."""
@@ -79,7 +78,7 @@ class StoredThumbnails:
             data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
         times = np.frombuffer(data, np.float64, self.length)
         frames = np.frombuffer(data, np.uint8, offset=8 * self.length).reshape(-1, SIDE, SIDE)
-        return Thumbnails(frames, times, self.duration, self.height, self.width, self.most)
+        return replace(self.video, frames=frames, times=times)
 
 
 class ThumbnailFile:
@@ -104,15 +103,8 @@ class ThumbnailFile:
         """Append the thumbnails of a video."""
         data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        self.places[number] = StoredThumbnails(
-            file=str(self._path),
-            offset=self._end,
-            length=len(thumbnails.frames),
-            duration=thumbnails.duration,
-            height=thumbnails.height,
-            width=thumbnails.width,
-            most=thumbnails.most,
-        )
+        length, video = len(thumbnails.frames), replace(thumbnails, frames=_NONE, times=_NONE)
+        self.places[number] = StoredThumbnails(str(self._path), self._end, length, video)
         self._end += len(data)
 
     def close(self) -> None:

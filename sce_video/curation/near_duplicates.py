@@ -288,11 +288,11 @@ def qualities(
     """Return length, frame size and bitrate of the given rows of ``files``."""
     found = {}
     for row in rows:
-        place = stored.places[row]
+        video = stored.places[row].video
         alone = not is_elsewhere(files[row]) and split_segment(files[row]) is None
         size = os.path.getsize(files[row]) if alone and os.path.exists(files[row]) else 0
-        bitrate = 8 * size / max(place.duration, 1e-3)
-        found[row] = CopyQuality(place.duration, place.height, place.width, bitrate)
+        bitrate = 8 * size / max(video.duration, 1e-3)
+        found[row] = CopyQuality(video.duration, video.height, video.width, bitrate)
     return found
 
 

@@ -230,7 +230,7 @@ def _by_frames(
         if options.duplicates == FRAMES:
             how = options.threshold, options.neighbours, options.edits, workers, on_video
             edges, compared = pairs_of_frames(stored, pairs, *how)
-            ends = {row: min(place.duration, place.most) for row, place in stored.places.items()}
+            ends = {row: place.video.end for row, place in stored.places.items()}
             shared = shared_parts(edges, ends, options.intros)
             quality = qualities(stored, files, {row for pair in edges for row in pair})
 

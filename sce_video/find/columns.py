@@ -9,6 +9,7 @@ database is a file next to the index. It is created again if the columns or the 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -21,8 +22,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -204,10 +206,10 @@ class _Database:
         if self._process is None and self._start() != self.facts:
             self.close()
             raise ValueError("the database of columns was replaced. Open the index again")
-        with self._conversation() as (asked, answers):
-            column_process.send(asked, request)
+        with self._conversation() as pipe:
+            pipe.send_bytes(request)
             longest = column_process.LONGEST_CELL + 1
-            while (answer := column_process.receive(answers, longest))[:1] == column_process.KEYS:
+            while (answer := pipe.recv_bytes(longest))[:1] == column_process.KEYS:
                 yield answer[1:]
         if answer != column_process.DONE:
             raise ValueError(answer[1:].decode())
@@ -219,28 +221,31 @@ class _Database:
             # Open the file without locks, which some file systems do not support. This is safe,
             # because the file is only ever replaced as a whole.
             address, inside = f"{self._source.absolute().as_uri()}?mode=ro&immutable=1", b""
-        numbers = (str(number) for number in (_SECONDS, self._blob, len(inside)))
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", column_process.__file__, address, *numbers],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        with self._conversation() as (asked, answers):
+        self._pipe, theirs = multiprocessing.Pipe()
+        with theirs:
+            arguments = theirs.fileno(), address, _SECONDS, self._blob, len(inside)
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", column_process.__file__, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        with self._conversation() as pipe:
             if inside:
-                column_process.send(asked, inside)
+                pipe.send_bytes(inside)
             longest = max(self._blob, column_process.LONGEST_FACTS)
-            return tuple(column_process.receive(answers, longest) for _ in range(3))
+            return tuple(pipe.recv_bytes(longest) for _ in range(3))
 
     @contextmanager
-    def _conversation(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-        """Yield pipes to and from the process, and end the process if the block fails."""
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
+    def _conversation(self) -> Iterator[Connection]:
+        """Yield the pipe to the process, and end the process if the block fails."""
+        assert self._process is not None
         try:
-            yield cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
-        except (EOFError, ConnectionError):
-            status = process.wait()
+            yield self._pipe
+        except (EOFError, OSError):
+            self._pipe.close()
+            status = self._process.wait()
             self.close()
             late = status == -signal.SIGALRM
             reason = f"it takes longer than {_SECONDS:g} s" if late else "SQLite cannot read it"
@@ -253,8 +258,9 @@ class _Database:
         """End the process."""
         process, self._process = self._process, None
         if process is not None:
+            self._pipe.close()
             process.kill()
-            process.communicate()
+            process.wait()
 
     def __del__(self) -> None:
         with suppress(Exception):

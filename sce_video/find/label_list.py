@@ -14,7 +14,13 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.segments import Segment, read_segments, write_segment_file
-from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list, split_segment
+from sce_video.datasets.video_list import (
+    MAX_LABEL,
+    annotation_line,
+    list_line,
+    read_annotation_list,
+    split_segment,
+)
 from sce_video.utils.files import file_identity, read_text, remove_unfinished, write_text
 
 #: Largest number of characters in a label, chosen by hand
@@ -222,8 +228,7 @@ class LabelList:
 
     def _lines(self, paths: Iterable[str]) -> str:
         """Return the lines of a list of some videos."""
-        # The separator is the last tab of a line or, without a tab, the last space.
-        return "".join(f"{p}{chr(9) if chr(9) in p else ' '}{self.labels[p]}\n" for p in paths)
+        return "".join(f"{annotation_line(path, self.labels[path])}\n" for path in paths)
 
 
 def _spread_hash(path: str) -> int:

@@ -60,6 +60,8 @@ from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
 from sce_video.version import __version__
 
+#: Descriptions of responses by status, as FastAPI expects them.
+Responses = dict[int | str, dict[str, Any]]
 #: HTTP status for each kind of error.
 _STATUS: dict[type[Exception], int] = {
     NoRowError: 404,
@@ -113,7 +115,7 @@ def create_app(
     )
     _answer_errors(app)
     _add_page(app, state, token, port, upload_limit)
-    problems: dict[int | str, dict[str, Any]] = {
+    problems: Responses = {
         status: {"model": api.ErrorAnswer} for status in (403, 413, *sorted({*_STATUS.values()}))
     }
     router = APIRouter(
@@ -210,7 +212,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
 # -- pictures and videos -------------------------------------------------------------------
 
 
-def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
+def _content(*kinds: str) -> Responses:
     """Describe responses with files of these content types."""
     schema = {"type": "string", "format": "binary"}
     return {200: {"content": {kind: {"schema": schema} for kind in kinds}}}
@@ -292,7 +294,7 @@ def _add_search(router: APIRouter, state: SearchState) -> None:
 
 def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None:
     """Add the upload of a file that becomes an example."""
-    too_long: dict[int | str, dict[str, Any]] = {413: {"model": api.ErrorAnswer}}
+    too_long: Responses = {413: {"model": api.ErrorAnswer}}
     body = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
 
     @router.post("/upload", responses=too_long, openapi_extra={"requestBody": body})

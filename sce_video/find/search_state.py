@@ -125,8 +125,8 @@ class SearchState:
         self.names = [printable_utf8(path) for path in self._videos]
         folders = [path.split(os.sep)[0] if os.sep in path else "" for path in self._videos]
         self.folders = sorted({printable_utf8(name) for name in folders} - {""})
-        number = {name: i for i, name in enumerate(self.folders)}
-        self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
+        number = {"": -1} | {name: i for i, name in enumerate(self.folders)}
+        self.folder_of = [number[printable_utf8(name)] for name in folders]
         self._lowered = [name.casefold() for name in self.names]
         # First row of each video, which has several rows if these are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}

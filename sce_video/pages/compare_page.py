@@ -329,12 +329,14 @@ def render_comparison(
         for slot, record in enumerate(records)
     ]
     # Tiles by name, with a value for each run that is empty if the run has no such tile.
-    standing = [{tile.title: tile.value for tile in tiles(record)} for record in records]
-    names = dict.fromkeys(name for one in standing for name in one)
+    standing: dict[str, list[str]] = {}
+    for number, record in enumerate(records):
+        for tile in tiles(record):
+            standing.setdefault(tile.title, [""] * len(records))[number] = tile.value
     values = {
         "title": " · ".join(record.name for record in records),
         "runs": runs,
-        "standing": {name: [one.get(name, "") for one in standing] for name in names},
+        "standing": standing,
         "results": _results(records),
         "chance": chance or Chance(),
         "settings": settings,

@@ -156,7 +156,7 @@ def network(config: Mapping[str, Any]) -> str:
         for name, value in backbone.items()
         if name != "type" and isinstance(value, int | float | str) and not isinstance(value, bool)
     ]
-    return ", ".join([str(backbone.get("type", "")), *simple]).strip(", ")
+    return ", ".join([str(at(backbone, "type") or ""), *simple]).strip(", ")
 
 
 def data_rows(record: RunRecord) -> list[tuple[str, str]]:
