@@ -156,7 +156,10 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
     if options.checkpoint is not None:
         check_run(options.checkpoint)
     elif options.rebuild or find_store(Path(options.out)) is None:
-        raise ValueError(f"no index in {options.out} names a network. Give one with --checkpoint")
+        why = (
+            "--rebuild ignores the old index" if options.rebuild else f"{options.out} has no index"
+        )
+        raise ValueError(f"give --checkpoint, because {why}")
     if not is_list:
         return videos
     listed = read_labelled(videos, data_root, fewest=1)

@@ -81,7 +81,9 @@ def read_index(
     if store is None:
         begun = (folder / RECORDS).exists()
         resume = ". A run was interrupted. Run the same command again to resume it" if begun else ""
-        raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{resume}")
+        raise FileNotFoundError(
+            f"there is no index in {folder}, because it contains no {FEATURES}{resume}"
+        )
     index = store.open()
     # An untrusted index must not cause requests.
     if "://" in index.root and index.root not in trusted_stores(root):

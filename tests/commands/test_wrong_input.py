@@ -77,7 +77,7 @@ CASES = {
     "embed V --checkpoint R --out o.npz --windows 2s --ann-file l.txt": "--ann-file has no effect",
     "embed V --checkpoint R --out o.npz --device gpu": "--device must be cpu, cuda or cuda:1",
     "index N --checkpoint R --out O": "there is no folder 'N'",
-    "index V --out O": "no index in O names a network. Give one with --checkpoint",
+    "index V --out O": "give --checkpoint, because O has no index",
     "index V --checkpoint R --out O --clips 0": "--clips must be at least 1, got 0",
     "index V --data-root V --checkpoint R --out O": "--data-root needs a list or a CSV file",
     "index c.csv --checkpoint R --out O --windows 2s": "divides whole videos, but c.csv lists",

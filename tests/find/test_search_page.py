@@ -1,4 +1,4 @@
-"""What the requests of the page answer; security is in test_guard.py."""
+"""What the requests of the page answer; access control is in test_search_connections.py."""
 
 import os
 import shutil
