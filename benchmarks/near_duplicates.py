@@ -426,7 +426,7 @@ def _unedited(stored: ThumbnailFile, names: Sequence[str]) -> list[Segment]:
     pairs = pairs_by_frames(stored, range(len(names)), 20)
     pairs = pairs[[names[a][0] != names[b][0] for a, b in pairs.tolist()]]
     for inner, outer, at in compare_pairs(stored, pairs, 0.7, 0):
-        ends = [min(60.0, stored.places[n].duration) for n in (inner, outer)]
+        ends = [min(60.0, stored.places[n].video.duration) for n in (inner, outer)]
         low, high = max(0.0, -at.offset), min(ends[0], ends[1] - at.offset)
         own, other = (low, high), (low + at.offset, high + at.offset)
         found += _segment(names, inner, outer, own, other, at.similarity)
