@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
@@ -59,7 +58,6 @@ class WatchedFiles:
             self._stamps = [file_identity(file) for file in self._files]
 
 
-@dataclass
 class LabelList:
     """Labels of videos in a list ``path label``, and their names in a file of classes.
 
@@ -76,15 +74,14 @@ class LabelList:
         ValueError: If the file exists but has no labels, or gives a video two labels.
     """
 
-    file: Path
-    labels: dict[str, int] = field(default_factory=dict, init=False)
-    classes: list[str] = field(default_factory=list, init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.labels: dict[str, int] = {}
+        self.classes: list[str] = []
         # For each change: the number of classes before the change, and the labels it replaced.
         self._undo: list[tuple[int, dict[str, int | None]]] = []
-        self._files = WatchedFiles("label", self.file, self.class_file)
-        if self.file.exists():
+        self._files = WatchedFiles("label", file, self.class_file)
+        if file.exists():
             self._read()
 
     @property
@@ -168,13 +165,20 @@ class LabelList:
         """
         if any(map(split_segment, self.labels)):
             return (self.file,)
+
+        def spread(path: str) -> int:
+            """Return a hash of 44 bits, by which similar paths are not neighbours."""
+            checksum = crc32(path.encode("utf-8", "surrogateescape"))
+            mixed = (checksum * 0x9E3779B97F4A7C15 ^ checksum << 32) % 2**64  # Fibonacci hashing
+            return (mixed * 0xBF58476D1CE4E5B9 % 2**64) >> 20
+
         paths_of: dict[int, list[str]] = {}
         for path, label in self.labels.items():
             paths_of.setdefault(label, []).append(path)
         tested: set[str] = set()
         for paths in paths_of.values():
             count = max(1, round(share * len(paths))) if len(paths) > 1 else 0
-            tested.update(sorted(paths, key=_spread_hash)[:count])
+            tested.update(sorted(paths, key=spread)[:count])
         if not tested:
             raise ValueError(
                 "give the same label to at least two videos, one for training and one for testing"
@@ -229,13 +233,6 @@ class LabelList:
     def _lines(self, paths: Iterable[str]) -> str:
         """Return the lines of a list of some videos."""
         return "".join(f"{annotation_line(path, self.labels[path])}\n" for path in paths)
-
-
-def _spread_hash(path: str) -> int:
-    """Return a hash of 44 bits. Fibonacci hashing spreads the checksums of similar paths."""
-    checksum = crc32(path.encode("utf-8", "surrogateescape"))
-    mixed = (checksum * 0x9E3779B97F4A7C15 ^ checksum << 32) % 2**64
-    return (mixed * 0xBF58476D1CE4E5B9 % 2**64) >> 20
 
 
 def label_file(folder: str | Path, given: str | os.PathLike | None) -> Path:

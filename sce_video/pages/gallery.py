@@ -147,7 +147,7 @@ def small_frame(frame: np.ndarray) -> np.ndarray:
 
 
 class _Card(NamedTuple):
-    """What the page shows of a video."""
+    """Everything that the page shows of a video."""
 
     entry: GalleryEntry
     duration: str | None  # None for an image or an unreadable file
