@@ -31,10 +31,15 @@ from sce_video.options.training import FinetuneOptions
 from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs import plan_frozen as plan_frozen_module
 from sce_video.runs.configs import training_config
-from sce_video.runs.finetune_routes import Trial, better_route, known_route, trial_seconds
 from sce_video.runs.launch import run_training
-from sce_video.runs.plan_finetuning import plan_finetuning
-from sce_video.runs.plan_frozen import HourBudget
+from sce_video.runs.plan_finetuning import (
+    Trial,
+    better_route,
+    known_route,
+    plan_finetuning,
+    trial_seconds,
+)
+from sce_video.runs.plan_frozen import check_hours
 from sce_video.utils.run_files import KNOWN_FEATURES, PROBE, RESULTS, SCORES
 
 SMALL = {"workers": 0, "batch": 4}
@@ -239,10 +244,10 @@ def test_a_budget_that_cannot_hold_the_features_is_refused(videos, tmp_path, bat
 
 
 def test_fewer_clips_are_advised_if_they_suffice():
-    budget = HourBudget(hours=1.0, begun=time.monotonic(), videos=1000, clips=5)
+    given = {"hours": 1.0, "other": 20.0, "videos": 1000, "clips": 5}
     with pytest.raises(ValueError, match="Give --hours 1.5 or more, or --clips 3$"):
-        budget.check(5.0, done=0)  # 5,000 s and the page
-    budget.check(3.0, done=0)
+        check_hours(each=5.0, **given)
+    check_hours(each=3.0, **given)
 
 
 @pytest.fixture
