@@ -33,6 +33,9 @@ _FEW_FOR_TRANSFORMERS = 20
 _LARGE = 50_000_000
 #: Learning rate of AdamW for convolutions, as in the recipe
 _RATE = 1e-3
+#: Learning rate of AdamW for convolutions that were trained on images. At 1e-3, a student of
+#: EfficientNet-Lite0 stays at chance on J-HMDB (docs/results.md).
+_RATE_OF_IMAGE_NETWORKS = 1e-4
 #: Learning rate for transformers with 256 videos per step (MAE and VideoMAE)
 _RATE_OF_TRANSFORMERS = 5e-4
 #: Weight decay of AdamW, as in the recipe
@@ -62,6 +65,16 @@ _MAX_CLIPS_ON_CPU = 5
 def is_transformer(source: Source | None) -> bool:
     """Return whether a source's network consists of attention blocks."""
     return source is not None and source.family != "convolution"
+
+
+def learned_images(source: Source | None) -> bool:
+    """Return whether a source is a convolutional image network or a student of such a network.
+
+    A student keeps the batch norm statistics of the images in training (``norm_eval``).
+    """
+    if source is None or is_transformer(source):
+        return False
+    return source.per_frame or bool(source.settings.backbone.get("norm_eval", False))
 
 
 def choose_finetuning(
@@ -195,6 +208,8 @@ def _rate(source: Source | None, frozen: int, batch: int, head: str, channels: i
         rate = float(f"{_RATE_TIMES_CHANNELS / max(1, channels):.2g}")
         how = f"{_RATE_TIMES_CHANNELS} / {channels} channels"
         return Choice("lr", rate, f"{how}: only the classifier is trained")
+    if learned_images(source):
+        return Choice("lr", _RATE_OF_IMAGE_NETWORKS, "AdamW; more destroys features of images")
     if not is_transformer(source):
         return Choice("lr", _RATE, "AdamW, as in the recipe")
     rate = float(f"{_RATE_OF_TRANSFORMERS * batch / 256:.2g}")

@@ -45,6 +45,7 @@ from sce_video.runs.finetune_choices import (
     choose_finetuning,
     is_transformer,
     layer_decay,
+    learned_images,
 )
 from sce_video.runs.finetune_subject import (
     PAGE_SECONDS,
@@ -309,9 +310,21 @@ class _Training:
         page = self.subject.drawn * timing.features(1) + PAGE_SECONDS
         return tested * timing.features(views / 2) + probe + page
 
+    @property
+    def starts_linearly(self) -> bool:
+        """Whether the classifier starts from a linear probe of the features."""
+        chosen = self.chosen
+        trained = chosen["head"].value == "linear" and chosen["frozen"].value != 4
+        return trained and learned_images(self.subject.source)
+
+    @property
+    def seconds_before(self) -> float:
+        """Estimated seconds for this probe, which sees one clip of each training video."""
+        return len(self.subject.videos) * self.timing.features(0.5) * self.starts_linearly
+
     def fits(self, spent: float) -> bool:
         """Return whether the budget suffices for an epoch after ``spent`` seconds."""
-        needed = spent + self.epoch_seconds + self.seconds_after
+        needed = spent + self.seconds_before + self.epoch_seconds + self.seconds_after
         return self.options.hours is None or needed <= 3600 * self.options.hours
 
     def _length(self, hours: float | None, other: float) -> Choice:
@@ -340,8 +353,8 @@ class _Training:
     def plan(self, begun: float, route: Choice) -> PlannedTraining:
         """Return the plan of the whole training, whose budget counts from ``begun``."""
         subject, options, timing, chosen = self.subject, self.options, self.timing, self.chosen
-        now, after = time.monotonic(), self.seconds_after
-        other = 0.0 if options.hours is None else now - begun + after
+        spent, after = time.monotonic() - begun, self.seconds_after
+        other = 0.0 if options.hours is None else spent + self.seconds_before + after
         chosen["epochs"] = self._length(options.hours, other)
         epochs = chosen["epochs"].value
         warmup, _ = warmup_and_momentum(epochs, epochs * self.steps)
@@ -349,7 +362,7 @@ class _Training:
         data = data_settings(subject, options.out, write=False)
         config = self._filled(chosen, data, options.out)
         if options.hours is not None:
-            add_budget(config, options.hours, other - after, after)
+            add_budget(config, options.hours, spent, after)
         decay = layer_decay(subject.source, chosen["frozen"].value)
         recipe = Choice("recipe", options.recipe or FINETUNING, "of finetune")
         shown = {*available_settings(self.base, known_keys), "precision", "head"}
@@ -392,8 +405,22 @@ class _Training:
                 ]
         if chosen["head"].value == "attentive":
             _add_attentive_head(config)
+        if self.starts_linearly:
+            _start_linearly(config)
         complete_classifier(config)
         return config
+
+
+def _start_linearly(config: Config) -> None:
+    """Change a planned config, in place: start the classifier from a probe of the features."""
+    training, tested = config.train_dataloader, config.val_dataloader
+    pipeline = tested.dataset.pipeline  # without augmentation
+    dataset = {**training.dataset, "pipeline": pipeline, "on_error": "skip"}
+    loader = {**tested, "num_workers": training.num_workers, "dataset": dataset}
+    config.custom_hooks = [
+        *config.custom_hooks,
+        {"type": "LinearStartHook", "dataloader": loader},
+    ]
 
 
 def _add_attentive_head(config: Config) -> None:
