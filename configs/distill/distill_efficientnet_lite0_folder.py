@@ -1,4 +1,4 @@
-# Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames of 88x88,
+# Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames at 88x88,
 # on a folder of your own videos. The student starts from the weights of its teacher or of another
 # EfficientNet-Lite, and learns the teacher's features of every frame, their mean, their motion and
 # their change. These features are computed once. The representation of a clip also tells where and

@@ -1,4 +1,4 @@
-# Distillation into ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your
+# Distillation into ResNet3D-18 with 8 channels in the stem, 4 frames at 64x64, on a folder of your
 # own videos: the features of a frozen teacher, of four clips of each video, are computed once.
 # Paper: none. The objectives are 1 - cosine, and SCE's with the teacher's relations as in SEED
 #        (arXiv 2101.04731). Optimiser of ../sce/sce_r3d18_folder_small.py, one strong view.
