@@ -58,5 +58,5 @@ def test_evaluated_twice_and_compared(runs, tmp_path, monkeypatch, capsys):
     assert (first.groups == second.groups).all() and first.drawn == "10 groups"
     p_value = paired_p_value(paired_differences(*values, first.groups, None))
     assert f"points, p {p_value:.3f} (10 groups)" in shown and "within chance" in shown
-    assert "Paired tests over the same videos" in page.read_text()
+    assert "The tests are paired over the same videos" in page.read_text()
     assert "model.tau" in page.read_text()
