@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     result = finetune(options)
     if result.alarm is not None:
         # Do not print the command for predictions, which would recommend a classifier that guesses.
-        print(printable(f"alarm {result.alarm.alarm}: {result.alarm}"))
+        print(printable(f"alarm {result.alarm.name}: {result.alarm}"))
     elif result.status == 0 and not options.plan:
         print(printable(f"next: sce-video predict {shlex.quote(str(result.folder))} VIDEOS"))
     return result.status

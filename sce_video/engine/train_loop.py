@@ -36,7 +36,7 @@ from sce_video.engine.run_json import INTERRUPTED
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
-from sce_video.utils.errors import UserError
+from sce_video.utils.errors import Alarm, UserError
 from sce_video.utils.files import WriteError
 from sce_video.utils.private_parts import end_persistent_workers
 
@@ -171,7 +171,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     learns_by_steps = True
     stopped_by: signal.Signals | None = None
     failure: Exception | None = None
-    warnings: Sequence[str] = ()
+    warnings: Sequence[str | Alarm] = ()
     replans: Sequence[tuple[int, int]] = ()
 
     def __init__(
@@ -247,7 +247,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             self.runner.logger.info(line)
         self.warnings = training_warnings(self)
         for warning in self.warnings:
-            self.runner.logger.warning(warning)
+            self.runner.logger.warning(str(warning))
         self.stopped_by = self.failure = None
         if self._epoch >= self._max_epochs or self._iter >= self.max_iters:
             self.runner.logger.warning(

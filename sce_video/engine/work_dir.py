@@ -195,7 +195,7 @@ def _logs_with_steps(folder: Path) -> list[Path]:
     metrics = folder / METRICS
     if not metrics.is_file() or b'"kind": "train"' not in read_bytes(metrics):
         return []
-    names = {Path(str(start.get("log"))).name for start in starts_of(folder)}
+    names = {Path(start.log).name for start in starts_of(folder)}
     return sorted(folder / name for name in names if fnmatch(name, _LOG_FOLDERS)) or [metrics]
 
 

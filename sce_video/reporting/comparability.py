@@ -16,7 +16,8 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from sce_video.engine.config.snapshot import PRECISION, TEST, differences
+from sce_video.engine.config.differences import PRECISION, differences
+from sce_video.engine.config.snapshot import TEST
 from sce_video.published.paper_results import (
     REQUIRED,
     TRANSFER,

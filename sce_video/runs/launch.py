@@ -132,7 +132,7 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
         if cfg.get("benchmark"):
             runner.register_hook(PaperHook())
         earlier = starts_of(cfg.work_dir)[-1:] if cfg.get("resume") else []
-        threads = next((n for s in earlier if isinstance(n := s.get("threads"), int)), None)
+        threads = earlier[0].threads if earlier else None
         with cores_for_workers(cfg.train_dataloader.get("num_workers", 0), threads):
             runner.train()
     return runner

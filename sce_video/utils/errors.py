@@ -1,8 +1,9 @@
-"""Base classes of errors that a user can fix."""
+"""Base classes of errors that a user can fix, and the alarms of a training run."""
 
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 
 #: Signals by which a process ends that crashes in its own code. Any other comes from outside: from
 #: the system when memory runs out, from a scheduler, or from a user.
@@ -34,26 +35,33 @@ def message_from_worker(text: str, kind: type[BaseException]) -> str:
     return text.rpartition(f"{kind.__name__}: ")[2].strip()
 
 
-class NamedWarning(str):
-    """Alarm: a sentence with advice, its name and the numbers that it compares.
+@dataclass(frozen=True)
+class Alarm:
+    """A warning about a training run, with the numbers that it compares.
 
-    The names are listed in docs/logging.md. ``level`` is ``error`` if continuing wastes time.
+    Attributes:
+        message: Sentence with advice.
+        name: Name of the alarm, as listed in docs/logging.md.
+        value: Measured number.
+        threshold: Limit that the number has crossed.
+        level: ``warning``, or ``error`` if continuing wastes time.
     """
 
-    alarm: str
+    message: str
+    name: str
     value: float
     threshold: float
-    level: str
+    level: str = "warning"
 
-    def __new__(
-        cls, text: str, alarm: str, value: float, threshold: float, level: str = "warning"
-    ) -> NamedWarning:
-        warning = super().__new__(cls, text)
-        warning.alarm, warning.level = alarm, level
-        warning.value, warning.threshold = value, threshold
-        return warning
+    def __str__(self) -> str:
+        return self.message
 
     def row(self) -> dict[str, str | float]:
         """Return the alarm as a line of ``alarms.jsonl``, without the time."""
-        names = ("alarm", "level", "value", "threshold")
-        return {"message": str(self), **{name: getattr(self, name) for name in names}}
+        return {
+            "message": self.message,
+            "alarm": self.name,
+            "level": self.level,
+            "value": self.value,
+            "threshold": self.threshold,
+        }

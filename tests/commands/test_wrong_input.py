@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sce_video.commands.main import COMMANDS
-from sce_video.engine.config.changes import available_settings, read_config
+from sce_video.engine.config.changes import available_settings
+from sce_video.engine.config.inheritance import read_config
 from sce_video.engine.recipes import FINETUNING, find_recipe, methods
 from sce_video.models.backbones.hf_encoder import FAMILIES
 from sce_video.options.connect import POOLS

@@ -117,7 +117,7 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch):
         from_pretrained(other)
     with pytest.raises(ValueError, match="does not describe a network of this package"):
         read_exported_config(other / "config.json")
-    with pytest.raises(ValueError, match="has version 9, this package reads 1"):
+    with pytest.raises(ValueError, match="has version 9, but this package reads only version 1"):
         from_pretrained(changed("later", version=9))
     settings = json.loads((encoder / "config.json").read_text())["model"]
     with pytest.raises(ValueError, match="LFBInferHead"):

@@ -21,6 +21,7 @@ from sce_video.models.losses.siamese import check_temperature, full_precision
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
+from sce_video.utils.errors import Alarm
 from sce_video.utils.tensors import DeferredNumber, LoggedValue
 
 
@@ -201,7 +202,9 @@ class SelfSupervisedModel(BaseModel):
             if hasattr(self, name):
                 check_temperature(name, getattr(self, name))
 
-    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+    def check_training(
+        self, num_samples: int, batch_size: int, num_views: int | None
+    ) -> Sequence[str | Alarm]:
         """Check whether the data suit the method.
 
         Args:
@@ -210,7 +213,8 @@ class SelfSupervisedModel(BaseModel):
             num_views: Number of views, or None if it is not known before the first sample.
 
         Returns:
-            Warnings about data that do not suit the method.
+            Warnings about data that do not suit the method. An :class:`Alarm` is also written to
+            ``alarms.jsonl``.
 
         Raises:
             ValueError: If the method cannot be trained on these data.

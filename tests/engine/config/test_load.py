@@ -73,9 +73,9 @@ def test_a_mistyped_key_is_refused_with_a_suggestion(option, suggestion):
     ("option", "message"),
     [
         ("model.backbone=resnet", "is a dict with the keys type, depth"),
-        (f"{PIPELINE}=3", rf"is a list of \d dicts: .* for example {PIPELINE}.OpenVideo.type"),
-        ("model.tau=O.1", "give a number, got 'O.1'"),
-        ("train_dataloader.persistent_workers=Flase", "give true or false, got 'Flase'"),
+        (f"{PIPELINE}=3", rf"is a list of \d dicts. .* for example {PIPELINE}.OpenVideo.type"),
+        ("model.tau=O.1", "Give a number, got 'O.1'"),
+        ("train_dataloader.persistent_workers=Flase", "Give true or false, got 'Flase'"),
         ("model.tau.start=1", "model.tau is 0.1, which has no keys"),
         ("param_scheduler.0.type=LinearLR", "has no list param_scheduler"),
     ],
