@@ -38,7 +38,7 @@ from sce_video.utils.files import read_json_lines, write_bytes, write_json
 
 AIM = "linear_top1"
 MEASURES = ("clip_retrieval_r1", "lidar", "rankme", "effective_rank", "feature_std", "knn_top1")
-HARMFUL, HARMED = 100, ("simclr",)  # times the learning rate, of these methods
+HARMFUL, HARMED = 100, ("simclr",)  # factor of the learning rate, for these methods
 _LABEL_FREE = ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics")
 
 

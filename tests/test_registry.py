@@ -69,7 +69,7 @@ def test_a_module_may_register_its_part_again_by_force():
         mine = part("MyNetwork")
         MODELS.register_module(force=True, module=mine)
         assert MODELS.get("MyNetwork") is mine
-    with pytest.raises(NameTakenError, match="my_parts.nets has registered already"):
+    with pytest.raises(NameTakenError, match="my_parts.nets has already registered this name"):
         MODELS.register_module(module=part("MyNetwork", "other_parts"))
 
 

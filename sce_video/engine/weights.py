@@ -317,7 +317,7 @@ def test_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
     given = lenient_record(_ExportedModel, stored["model"])
     classifier = lenient_record(_ExportedClassifier, at(stored, "classifier"))
     classifies = bool(at(stored, "classifier"))
-    clip = {"type": "CenterSegmentClip", "num_frames": given.num_frames}
+    clip: dict[str, object] = {"type": "CenterSegmentClip", "num_frames": given.num_frames}
     if given.clip_duration is not None:
         clip |= {"type": "UniformClips", "clip_duration": given.clip_duration}
         clip["num_clips"] = classifier.num_clips
@@ -331,34 +331,33 @@ def test_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
     dataset = {"type": "VideoDataset", "on_error": "raise", "pipeline": pipeline}
     loader = {"batch_size": 2, "num_workers": 2, "dataset": dataset}
     pixels = {"mean": given.mean, "std": given.std}
-    if classifies:
-        head = {"num_classes": classifier.num_classes, "in_channels": stored["feature_size"]}
-        model = {
+    if not classifies:
+        return {
+            "model": {
+                "type": "Encoder",
+                "backbone": given.backbone,
+                "data_preprocessor": {"type": "VideoDataPreprocessor", **pixels},
+            },
+            "test_dataloader": loader,
+            "test_cfg": {"type": "MultiViewTestLoop", "gallery_dataloader": loader},
+            "test_evaluator": [
+                {"type": "KNN", "k": 20},
+                {"type": "LinearProbe"},
+                {"type": "Retrieval", "ks": [1, 5, 10]},
+                {"type": "FeatureStatistics"},
+            ],
+        }
+    head = {"num_classes": classifier.num_classes, "in_channels": stored["feature_size"]}
+    return {
+        "model": {
             "type": "Recognizer3D",
             "backbone": given.backbone,
             "cls_head": {"type": "I3DHead", **head},
             "data_preprocessor": {"type": "RecognizerDataPreprocessor", **pixels},
-        }
-        test_cfg = {"type": "MultiViewTestLoop"}
-        metrics = [{"type": "TopKAccuracy"}, {"type": "MeanClassAccuracy"}]
-    else:
-        model = {
-            "type": "Encoder",
-            "backbone": given.backbone,
-            "data_preprocessor": {"type": "VideoDataPreprocessor", **pixels},
-        }
-        test_cfg = {"type": "MultiViewTestLoop", "gallery_dataloader": loader}
-        metrics = [
-            {"type": "KNN", "k": 20},
-            {"type": "LinearProbe"},
-            {"type": "Retrieval", "ks": [1, 5, 10]},
-            {"type": "FeatureStatistics"},
-        ]
-    return {
-        "model": model,
+        },
         "test_dataloader": loader,
-        "test_cfg": test_cfg,
-        "test_evaluator": metrics,
+        "test_cfg": {"type": "MultiViewTestLoop"},
+        "test_evaluator": [{"type": "TopKAccuracy"}, {"type": "MeanClassAccuracy"}],
     }
 
 

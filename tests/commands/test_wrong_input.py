@@ -109,7 +109,7 @@ CASES = {
     "export I --to projector --out O --no-embedding": "shows the features. Remove --no-embedding",
     "export I --to fiftyone --out O --labels N": "no annotation file at N",
     "export I --to parquet --out O": "--out must end in .parquet with --to parquet",
-    "export R --to onnx --out E.onnx": "E.onnx exists: remove it",
+    "export R --to onnx --out E.onnx": "E.onnx already exists. Remove it",
     "predict N V": "no checkpoint at N",
     "predict R N": "no video or folder at N",
     "predict R V --views 3": "--views must be CLIPSxCROPS",

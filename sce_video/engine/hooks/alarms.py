@@ -209,9 +209,9 @@ class DataWait(Detector):
                 "train_dataloader.num_workers (OMP_NUM_THREADS limits the network's cores)"
             )
         text = (
-            f"{100 * share:.0f} % of the time of the last {self.steps} iterations was spent "
-            f"waiting for data (more than {100 * self.threshold:.0f} %). {advice}, or reduce the size of "
-            "the videos with `sce-video repack`"
+            f"{100 * share:.0f} % of the time of the last {self.steps} iterations was "
+            f"spent waiting for data (more than {100 * self.threshold:.0f} %). {advice}, or reduce "
+            "the size of the videos with `sce-video repack`"
         )
         return Alarm(text, self.name, share, self.threshold)
 

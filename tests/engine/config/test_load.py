@@ -182,7 +182,9 @@ def test_sweeps_are_found_by_path_and_name(repo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in (expected, "configs/sweeps/video_lambda.py", "video_lambda", "video_lambda.py"):
         assert find_sweep(name) == expected
-    with pytest.raises(FileNotFoundError, match=r"no sweep video_lamda; similar.*video_lambda"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no sweep video_lamda; similar.*video_lambda"
+    ):
         find_sweep("video_lamda")
     with pytest.raises(FileNotFoundError, match="no sweep elsewhere/video_lambda.py"):
         find_sweep("elsewhere/video_lambda.py")
