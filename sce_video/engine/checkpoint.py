@@ -507,7 +507,7 @@ def describe_network(runner: Runner) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """Source and number of a dataset's samples. Unknown facts are None.
+    """Source and number of a dataset's samples, as far as they are known.
 
     Attributes:
         type: Class of the dataset.
@@ -523,8 +523,8 @@ class SampleFacts:
         ann_sha256: SHA-256 of the list.
     """
 
-    type: str
-    samples: int
+    type: str = ""
+    samples: int | None = None
     kind: str | None = None
     name: str | None = None
     split: str | None = None

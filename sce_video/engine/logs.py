@@ -268,13 +268,13 @@ class MeanLogProcessor(LogProcessor):
     mmengine averages only values whose names match a pattern, so that a method's values would have
     to be listed. Values that are *set* instead of measured are shown as they are: the learning
     rate, and the values that a hook declares with :meth:`show_current`. The logs of validations and
-    tests are mmengine's, and so are the other arguments.
+    tests are mmengine's.
 
     Args:
         window_size: Iterations in the window.
-        by_epoch: As in mmengine.
-        custom_cfg: As in mmengine.
-        num_digits: As in mmengine.
+        by_epoch: Same as in mmengine.
+        custom_cfg: Same as in mmengine.
+        num_digits: Same as in mmengine.
     """
 
     def __init__(

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
-from sce_video.engine.config.snapshot import SNAPSHOT
+from sce_video.engine.config.snapshot import SNAPSHOT, ConfigData
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
 from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part, named_class
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
-from sce_video.utils.records import at, lenient_record
+from sce_video.utils.records import JsonObject, at, lenient_record
 from sce_video.utils.run_files import FORMAT
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
 from sce_video.utils.storage import exists, join, split
@@ -188,21 +188,17 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
     """
     weights = checkpoint_weights(checkpoint)
     own = {k: v for k, v in unwrap_model(model).state_dict().items() if k.startswith(_HEADS)}
-    missing = [key for key in own if key not in weights]
-    if missing and len(missing) == len(own):
+    given = {key: weights[key] for key in own if key in weights}
+    if own and not given:
         raise ValueError(
-            f"{name} has no classifier (no {missing[0]}), so it is no checkpoint of this recipe. "
-            "Train one first with python tools/train.py CONFIG --pretrained CHECKPOINT"
+            f"{name} has no classifier (no {next(iter(own))}), so it is not a checkpoint of this "
+            "recipe. Train one first with python tools/train.py CONFIG --pretrained CHECKPOINT"
         )
-    for key, value in own.items():
-        if key in weights and weights[key].shape != value.shape:
-            raise ValueError(
-                f"{name}: {key} is {tuple(weights[key].shape)}, but the config's classifier has "
-                f"{tuple(value.shape)}. The number of classes, the backbone or the grid of probes "
-                "differs"
-            )
-    if missing:
-        raise ValueError(f"{name} lacks {len(missing)} weights of the classifier: {missing[:2]}...")
+    if faults := _describe_faults(own, given):
+        raise ValueError(
+            f"{name} contains a different classifier from the config's ({faults}). The number of "
+            "classes, the backbone or the grid of probes differs"
+        )
 
 
 #: Version of ``config.json``.
@@ -268,7 +264,7 @@ def check_count(tensors: int) -> None:
         raise ValueError(f"it contains {tensors:,} tensors, and at most {_MOST_TENSORS:,} are read")
 
 
-def read_exported_config(path: str | Path) -> dict[str, Any]:
+def read_exported_config(path: str | Path) -> JsonObject:
     """Read a ``config.json`` without checking its values.
 
     Raises:
@@ -312,7 +308,7 @@ class _ExportedClassifier:
     num_crops: Any = 1
 
 
-def test_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+def test_settings(stored: Mapping[str, Any]) -> ConfigData:
     """Return the config of a test of the network in a ``config.json``: model, data, metrics."""
     given = lenient_record(_ExportedModel, stored["model"])
     classifier = lenient_record(_ExportedClassifier, at(stored, "classifier"))
@@ -428,7 +424,7 @@ _SPARE_BYTES = 2**24
 _BYTES_PER_STORED_BYTE = 4
 
 
-def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
+def checked_backbone(backbone: Any, trusted: bool = False) -> ConfigData:
     """Copy a backbone's config so that it is safe to build inside :func:`bounded_network`.
 
     An mmengine registry imports any dotted path given as ``type``. Every ``type`` in the config

@@ -18,7 +18,7 @@ from sce_video.inference.model import VideoModel, checkpoint_of, load_model
 from sce_video.interop.export.exported_videos import new_folder
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json, write_json, write_text
-from sce_video.utils.records import at
+from sce_video.utils.records import JsonObject, at
 from sce_video.utils.run_files import CARD, FORMAT, PROBE, RESULTS, WEIGHTS, is_pretrained_folder
 from sce_video.utils.storage import is_url
 from sce_video.version import __version__
@@ -91,7 +91,7 @@ def network_weights(network: Network) -> dict[str, Tensor]:
     return {name: value for name, value in inner.state_dict().items() if name.startswith(parts)}
 
 
-def network_config(network: Network) -> dict[str, Any]:
+def network_config(network: Network) -> JsonObject:
     """Return the content of ``config.json``: input, classes and provenance."""
     classifier, feature_size = None, 0
     if isinstance(network, VideoClassifier):

@@ -21,9 +21,8 @@ from typing import Any
 
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, parse_json
+from sce_video.utils.records import JsonObject
 
-#: Object of JSON values.
-JsonObject = dict[str, Any]
 #: State of a file; None if the file does not exist now.
 State = JsonObject | None
 

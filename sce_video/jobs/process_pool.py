@@ -26,17 +26,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from sce_video.jobs.job import (
-    BatchJob,
-    Facts,
-    Item,
-    ItemError,
-    JsonObject,
-    RunError,
-    StorageError,
-)
+from sce_video.jobs.job import BatchJob, Facts, Item, ItemError, RunError, StorageError
 from sce_video.utils.errors import CRASH_SIGNALS, UserError
 from sce_video.utils.own_parts import OwnModules, own_modules
+from sce_video.utils.records import JsonObject
 
 Key = TypeVar("Key")
 

@@ -31,8 +31,8 @@ from sce_video.published.paper_results import (
     size_of,
     variant_of,
 )
-from sce_video.reporting.result_files import JsonObject, Result, count_of
-from sce_video.utils.records import at, lenient_record
+from sce_video.reporting.result_files import Result, count_of
+from sce_video.utils.records import JsonObject, at, lenient_record
 
 #: Largest share of failed samples with which a result still counts as a result on the test set.
 _MAX_FAILED = 0.01
@@ -357,50 +357,31 @@ def is_published_set(result: Result) -> bool:
     return all(kind != _OBSTACLE for kind, _ in _check_test_set(part, setting))
 
 
-@dataclass(frozen=True)
-class _TrainingSet:
-    """Facts about the training data in a checkpoint's record. Unknown facts are empty."""
-
-    samples: int | None = None
-    films: int | None = None  # only for AVA, whose samples are key frames
-    kind: str = "video"
-    name: str = ""
-    split: str = ""
-    ann_file: str = ""
-    data_root: str = ""
-    num_classes: int | None = None
-    classes: tuple[Any, ...] = ()
-
-    @property
-    def count(self) -> int | None:
-        """Return the number of films, images or videos, whichever is published for such a set."""
-        return self.samples if self.films is None else self.films
-
-    def __str__(self) -> str:
-        unit = "images" if self.kind == "image" else "videos"
-        unit = unit if self.films is None else "films"
-        words = f"an unknown number of {unit}" if self.count is None else f"{self.count:,} {unit}"
-        words += f" in {self.num_classes} classes" if self.num_classes else ""
-        place = self.ann_file or self.data_root
-        return words + f" of {place}" * bool(place) + f", split {self.split}" * bool(self.split)
-
-
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
     """Check whether the training data are the set ``dataset``, if its size is published."""
+    from sce_video.engine.checkpoint import SampleFacts  # imported here, because it needs torch
+
     record = at(provenance, "training.data", dict)
     size = size_of("training", dataset, (split or 1) if dataset in WITH_SPLITS else "val")
     if what == "pretrained":  # some sets have other images for pretraining
         size = size_of("pretraining", dataset) or size
     if record is None or size is None:
         return
-    data = lenient_record(_TrainingSet, record)
+    data = lenient_record(SampleFacts, record)
+    count, unit = data.samples, "images" if data.kind == "image" else "videos"
+    if data.films is not None:  # the samples of AVA are key frames, but its size is in films
+        count, unit = data.films, "films"
+    shown = f"an unknown number of {unit}" if count is None else f"{count:,} {unit}"
+    shown += f" in {data.num_classes} classes" if data.num_classes else ""
+    shown += f" of {place}" if (place := data.ann_file or data.data_root) else ""
+    shown += f", split {data.split}" if data.split else ""
     wrong_classes = size.classes is not None and data.num_classes != size.classes
-    wrong_set = data.name not in ("", dataset)
-    if data.count is None or not size.contains(data.count) or wrong_classes or wrong_set:
+    wrong_set = (data.name or dataset) != dataset
+    if count is None or not size.contains(count) or wrong_classes or wrong_set:
         wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
-        yield _OBSTACLE, f"{what} on {data}; {dataset} has {wanted}"
+        yield _OBSTACLE, f"{what} on {shown}; {dataset} has {wanted}"
     elif (problem := class_list_problem(dataset, data.classes)) is not None:
-        yield _OBSTACLE, f"{what} on {data}: {problem}"
+        yield _OBSTACLE, f"{what} on {shown}: {problem}"
 
 
 def _check_size(count: int | None, published: PublishedSize | None, what: str) -> _Found:

@@ -13,12 +13,10 @@ from typing import Any
 from sce_video.published.paper_results import MEAN_OF_SPLITS, WITH_SPLITS, Setting
 from sce_video.utils.command import printable_utf8, printable_values
 from sce_video.utils.files import read_json
-from sce_video.utils.records import at
+from sce_video.utils.records import JsonObject, at
 from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
-#: A JSON file's content, or a part of it that may have any shape.
-JsonObject = dict[str, Any]
 #: Other names of a metric, because mmaction2 adds the class name of the metric as a prefix.
 _ALIASES = {"mAP": ("mAP/overall",)}
 #: Folders with scalars and configs that are logged during training.

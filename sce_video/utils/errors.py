@@ -58,10 +58,5 @@ class Alarm:
 
     def row(self) -> dict[str, str | float]:
         """Return the alarm as a line of ``alarms.jsonl``, without the time."""
-        return {
-            "message": self.message,
-            "alarm": self.name,
-            "level": self.level,
-            "value": self.value,
-            "threshold": self.threshold,
-        }
+        numbers = {"value": self.value, "threshold": self.threshold}
+        return {"message": self.message, "alarm": self.name, "level": self.level, **numbers}

@@ -79,7 +79,10 @@ def test_lines_and_cosines_against_a_loop():
         ),
         (dict(name="warmup_cosine", peak=1, warmup_epochs=math.nan), "a number of at least 0"),
         (dict(name="steps", values=(1, None), milestones=(3,)), "values must contain only finite"),
-        (dict(name="steps", values=(1, 2), milestones=(3, 4)), "2 values need 1 milestones, got 2"),
+        (
+            dict(name="steps", values=(1, 2), milestones=(3, 4)),
+            "2 values need 1 milestones, but there are 2",
+        ),
         (dict(name="steps", values=(1, 2), milestone_epochs=(0,)), "lie after step 0"),
         (dict(name="cosin", start=0, end=1), "cosin"),
         (dict(name="cosine", start=0), r"missing \['end'\]"),
@@ -94,5 +97,5 @@ def test_unknown_names_and_arguments_are_refused(spec, match):
 def test_durations_of_another_type_are_refused_when_the_hook_is_built():
     milestones = dict(name="multistep", milestone_epochs=1)
     for options in ({"lr": milestones}, {"model": {"tau": milestones}}):
-        with pytest.raises(ValueError, match=r"write milestone_epochs=\[1\]"):
+        with pytest.raises(ValueError, match=r"Write milestone_epochs=\[1\]"):
             ScheduleHook(**options)

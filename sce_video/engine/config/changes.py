@@ -144,7 +144,7 @@ def type_name(step: Any) -> str:
     return _type(step).rpartition(".")[2]
 
 
-# -- values ----------------------------------------------------------------------------------------
+# -- values --------------------------------------------------------------------------------------
 
 
 def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, object]:
@@ -160,7 +160,7 @@ def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, objec
         key, equals, text = option.partition("=")
         if not equals or not key:
             raise ValueError(
-                f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}"
+                f"a config option is KEY=VALUE, like train_cfg.max_epochs=100, got {option!r}"
             )
         try:
             parsed[key] = parse_value(text)
@@ -208,8 +208,10 @@ def available_settings(
         node = node_at(cfg, parents)
         if not isinstance(node, dict | Config):
             return False
-        accepted = None if known is None else known(node, tuple(parents))
-        return last in node or (accepted is not None and last in accepted.keys)
+        if last in node or known is None:
+            return last in node
+        accepted = known(node, tuple(parents))
+        return accepted is not None and last in accepted.keys
 
     declared = at(cfg, "settings", dict) or {}
     found = {name: tuple(filter(has, places)) for name, places in declared.items()}

@@ -234,7 +234,7 @@ class QueueFill(Detector):
             return None
         text = (
             f"the queue is full of keys after {needed} iterations, but the training has {total}, "
-            "so the loss always compares with random vectors. Use a shorter queue, or train longer"
+            "so it contains random vectors until the end. Use a shorter queue, or train longer"
         )
         return Alarm(text, self.name, needed, total)
 
