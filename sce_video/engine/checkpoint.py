@@ -226,7 +226,7 @@ def _check_archive(path: Path) -> None:
             stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
             if not stored or sum(record.file_size for record in records) > path.stat().st_size:
                 raise ValueError("its records are compressed, which torch.save does not do")
-            if start != b"PK":  # torch would read an archive after other bytes as a pickle
+            if start != b"PK":  # torch reads a file with other bytes before the archive as a pickle
                 if start[:1] == b"\x80":
                     return
                 raise ValueError("it was not written by torch.save")
@@ -320,7 +320,7 @@ def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
         with open(unfinished, "wb") as file:  # torch would store the name of a path in the file
             try:
                 torch.save(checkpoint, file)
-            except RuntimeError as error:  # torch fails once more when it finishes the archive
+            except RuntimeError as error:  # torch also fails when it tries to finish the archive
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
                 raise

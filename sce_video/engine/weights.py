@@ -362,7 +362,7 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
     from safetensors.torch import save_file
 
     rows = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    path.touch()  # note the usual permissions, because the library lets no other user read the file
+    path.touch()  # gives the usual permissions, which the library would restrict to the owner
     mode = path.stat().st_mode
     save_file(rows, path, metadata={"format": "pt"})
     path.chmod(mode)

@@ -264,11 +264,12 @@ def _check_kind(old: Any, new: Any, full_key: str) -> None:
     message = ""
     if isinstance(old, dict) and not isinstance(new, dict):
         keys = ", ".join(map(str, old))
-        message = f"is a dict with the keys {keys}. Set one of them, or None, but not {new!r}"
+        message = f"is a dict with the keys {keys}. Set one of these keys, or set the dict to "
+        message += f"None, got {new!r}"
     elif holds_dicts and not gives_dicts:
         first = f"{full_key}.{named_path(old, ('0',))}.type"
         message = f"is a list of {len(old)} dicts. Set a key of one dict, for example {first}, or "
-        message += f"set the list to None, but not to {new!r}"
+        message += f"set the list to None, got {new!r}"
     elif isinstance(old, bool | int | float) and isinstance(new, str):
         wanted = "true or false" if isinstance(old, bool) else "a number"
         message = f"is {old!r} in the config. Give {wanted}, got {new!r}"
