@@ -243,10 +243,7 @@ OTHERS = tuple(name for name in CLASSES if name not in PLANTED)
 
 
 def labelled_file(file: Path, hours: float, per_class: int, seed: int) -> list[Segment]:
-    """Write a file with planted actions, and return all scenes.
-
-    The scenes between the actions are background.
-    """
+    """Write a file of planted actions between background scenes, and return all scenes."""
     rng = np.random.default_rng(seed)
     names = [name for name in PLANTED for _ in range(per_class)]
     order = rng.permutation(len(names)).tolist()
