@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,12 @@ import av.logging
 import numpy as np
 
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import best_video_stream, decoder_options, open_container
+from sce_video.datasets.readers.av_file import (
+    best_video_stream,
+    decoder_options,
+    demux_packets,
+    open_container,
+)
 from sce_video.datasets.readers.base import (
     DecodeLimits,
     FrameCountError,
@@ -135,15 +139,6 @@ class FileFacts:
     video: VideoFacts | None = None
     max_pixels: int = 0
 
-    @classmethod
-    def from_record(cls, facts: Mapping[str, Any]) -> FileFacts:
-        """Return facts that ``asdict`` has stored. An unknown form counts as not examined."""
-        try:
-            video = facts["video"]
-            return cls(**{**facts, "video": None if video is None else VideoFacts(**video)})
-        except (TypeError, KeyError):
-            return cls(outcome="crash", error="its record has another form")
-
 
 def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> FileFacts:
     """Decode a file from its first to its last frame, without keeping the frames.
@@ -193,6 +188,8 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
         codec.thread_count = 1  # there is one process per core
         for packet in demux_packets(container, stream):
             check_deadline(path, deadline)
+            if packet is None:
+                continue
             if packet.dts is not None:
                 samples, end = samples + 1, max(end or 0, packet.dts + 1)
                 hidden += packet.is_discard or not packet.size
@@ -255,17 +252,6 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
             shown = sum(not entry.is_discard for entry in stored)
             found = max(found, stream.frames - shown)
     return max(0, found)
-
-
-def demux_packets(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the packets of a stream, in a truncated file up to its end."""
-    packets = container.demux(stream)
-    try:
-        yield from packets
-    except (av.FFmpegError, OSError, IndexError):
-        return  # truncated: the frame counts show it
-    finally:
-        packets.close()  # see AvFile.packets
 
 
 #: The form of Matroska's DURATION tags, 00:00:10.333.

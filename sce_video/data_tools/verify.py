@@ -23,6 +23,7 @@ from sce_video.options.prepare import VerifyOptions
 from sce_video.options.shared import MAX_PIXELS
 from sce_video.utils.command import file_progress, shown_failures
 from sce_video.utils.files import write_text
+from sce_video.utils.records import read_record
 
 #: Kinds of problems, with their descriptions in the summary.
 KINDS = {
@@ -61,14 +62,6 @@ CONTAINERS: dict[str, frozenset[str]] = {
 }
 #: Codecs of .webm files. With any other codec, the file is a Matroska file.
 _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1"})
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Minimum length of a video in frames and in seconds."""
-
-    min_frames: int = VerifyOptions.min_frames
-    min_duration: float = VerifyOptions.min_duration
 
 
 @dataclass(frozen=True)
@@ -115,19 +108,14 @@ def verify(options: VerifyOptions) -> VerifyResult:
     table = Path(options.out or source.with_name(f"{name}.verify.tsv"))
     job = VerifyJob(listed.root, options.timeout, options.max_pixels)
     workers = jobs.Workers(options.workers, options.timeout, options.ray)
+    paths = (videos.path(index) for index in range(len(videos)))
     show = file_progress("verify", "decoding")
-    with open_records(table.with_suffix(".sqlite"), restart=options.restart) as store:
-        facts = verify_videos(
-            (videos.path(index) for index in range(len(videos))),
-            job,
-            store,
-            workers,
-            lambda done, total, known: show(done + known, total + known, False),
-        )
+    with _open_records(table.with_suffix(".sqlite"), options.restart) as store:
         problems = find_problems(
             videos,
-            facts,
-            limits=Limits(options.min_frames, options.min_duration),
+            verify_videos(paths, job, store, workers, show),
+            min_frames=options.min_frames,
+            min_duration=options.min_duration,
             lines=listed.lines,
             num_classes=None if classes is None else len(classes),
         )
@@ -139,7 +127,8 @@ def find_problems(
     videos: VideoList,
     facts: Callable[[str], FileFacts],
     *,
-    limits: Limits | None = None,
+    min_frames: int = VerifyOptions.min_frames,
+    min_duration: float = VerifyOptions.min_duration,
     lines: Sequence[int] | None = None,
     num_classes: int | None = None,
 ) -> list[Problem]:
@@ -148,11 +137,11 @@ def find_problems(
     Args:
         videos: The list, N entries.
         facts: Facts of a path, from :func:`verify_videos`.
-        limits: Minimum length of a video. None uses the defaults.
+        min_frames: Minimum length of a video in frames.
+        min_duration: Minimum length of a video in seconds.
         lines: (N,) line number of every entry in its file.
         num_classes: Number of classes. Labels lie in ``[0, num_classes)``. None skips the check.
     """
-    limits = limits or Limits()
     problems: list[Problem] = []
     first: dict[str, int] = {}
     for index in range(len(videos)):
@@ -170,7 +159,7 @@ def find_problems(
             # If an entry repeats another one, its file was already examined.
             known = facts(path)
             video = known.video
-            found += file_problems(path, known, limits)
+            found += file_problems(path, known, min_frames, min_duration)
         if num_classes is not None and not 0 <= label < num_classes:
             what = "has no label" if label < 0 else f"label {label} is out of range"
             found.append(("label", f"{what}: labels are 0 to {num_classes - 1}"))
@@ -178,13 +167,19 @@ def find_problems(
     return problems
 
 
-def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str, str]]:
-    """Return (kind, detail) of all problems of a file.
+def file_problems(
+    path: str,
+    facts: FileFacts,
+    min_frames: int = VerifyOptions.min_frames,
+    min_duration: float = VerifyOptions.min_duration,
+) -> list[tuple[str, str]]:
+    """Return kind and detail of all problems of a file.
 
     Args:
-        path: Path of the file, for the extension.
+        path: Path of the file, which ends with its extension.
         facts: Facts about the file.
-        limits: Minimum length.
+        min_frames: Minimum length in frames.
+        min_duration: Minimum length in seconds.
     """
     video = facts.video
     if video is None:
@@ -194,11 +189,11 @@ def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str
     if incomplete:
         found.append(("bad", incomplete))
     frames, seconds = video.frames, video.seconds
-    if frames < limits.min_frames:
+    if frames < min_frames:
         count = f"{frames} frame{'s' if frames != 1 else ''}"
-        found.append(("short", f"{count}, fewer than {limits.min_frames}"))
-    elif seconds < limits.min_duration:
-        found.append(("short", f"{seconds:.3f} s, less than {limits.min_duration:g} s"))
+        found.append(("short", f"{count}, fewer than {min_frames}"))
+    elif seconds < min_duration:
+        found.append(("short", f"{seconds:.3f} s, less than {min_duration:g} s"))
     extension, names = os.path.splitext(path)[1].lower(), video.container.split(",")
     codec = video.codec
     if not CONTAINERS.get(extension, {*names}) & {*names}:
@@ -217,19 +212,13 @@ def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str
     return [*found, ("header", differs)] if differs else found
 
 
-def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:
-    """Return the records of a verification. ``restart`` discards the file's old content.
-
-    Raises:
-        jobs.StoreError: If the file contains something else, or another run is writing to it.
-        StorageError: If the file cannot be written.
-    """
+def _open_records(path: Path, restart: bool) -> jobs.RecordStore:
     try:
-        return jobs.RecordStore(Path(path), VerifyJob.name, restart=restart)
+        return jobs.RecordStore(path, VerifyJob.name, restart=restart)
     except jobs.BusyStoreError:
         raise
     except jobs.StoreError as error:
-        raise jobs.StoreError(f"{error}; choose another name with --out") from error
+        raise jobs.StoreError(f"{error}. Choose another name with --out") from error
 
 
 class VerifyJob(jobs.BatchJob):
@@ -275,7 +264,7 @@ def verify_videos(
     job: VerifyJob,
     store: jobs.RecordStore,
     workers: jobs.Workers,
-    on_progress: Callable[[int, int, int], None] | None = None,
+    on_progress: Callable[[int, int, bool], None] = lambda done, total, failed: None,
 ) -> Callable[[str], FileFacts]:
     """Decode all files that have no record of their present state.
 
@@ -284,8 +273,7 @@ def verify_videos(
         job: Job that is applied to each file, relative to its ``root``.
         store: Results of earlier runs; the results of this run are added.
         workers: Processes or cluster that run the job.
-        on_progress: Called with (files decoded, files to decode, files known or missing) at the
-            start and after each file.
+        on_progress: Called with (files done, all files, False) at the start and after each file.
 
     Returns:
         Function that returns a path's facts and reads them from the store when called. For millions
@@ -299,15 +287,14 @@ def verify_videos(
 
     found = {item.key: jobs.is_current(job, item, store) for item in existing()}
     due = len(found) - sum(found.values())
-    report = on_progress or (lambda done, total, known: None)
-    report(0, due, len(unique) - due)
-    done = itertools.count(1)
+    done = itertools.count(len(unique) - due)
 
-    def add(_item: jobs.Item, _record: jobs.Record | None) -> None:
-        report(next(done), due, len(unique) - due)
+    def report(*_: object) -> None:
+        on_progress(next(done), len(unique), False)
 
+    report()
     if due:
-        jobs.run_job(job, existing(), store, workers.at_most(due), add)
+        jobs.run_job(job, existing(), store, workers.at_most(due), report)
 
     def facts(path: str) -> FileFacts:
         if path not in found:
@@ -322,7 +309,10 @@ def verify_videos(
 def facts_of(record: jobs.Record) -> FileFacts:
     """Return the facts of a record, whether or not its file could be examined."""
     if record.done:
-        return FileFacts.from_record(record.facts)
+        try:
+            return read_record(FileFacts, record.facts)
+        except ValueError:
+            return FileFacts(outcome="crash", error="its record has another form")
     if record.kind == "timeout":
         return FileFacts(outcome="timeout", error=record.reason)
     words = "the decoder crashed" if record.kind == "crash" else "examining it failed"

@@ -7,7 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
-from sce_video.data_tools.repack.video_source import SourceFacts, VideoSource, read_source
+from sce_video.data_tools.repack.video_source import SourceFacts, Span, VideoSource, read_source
 from sce_video.datasets.readers.av_file import best_video_stream, file_url, open_container
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError
@@ -193,18 +193,6 @@ _STORAGE = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Job:
-    """The repacking of one file, which is the work of one process."""
-
-    source: str  # file to read
-    temporary: str  # file to write
-    settings: Settings  # settings of the output
-    limits: EncoderLimits = field(default_factory=EncoderLimits)
-    # (start, end) in seconds of the part to write; None for the whole file.
-    span: tuple[float, float] | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class OutputFacts:
     """Facts that decoding the output has found.
@@ -263,40 +251,53 @@ class RepackFacts:
         return {**own.pop("output"), **source, **own}
 
 
-def repack_file(job: Job) -> RepackFacts:
-    """Write one output to its temporary path and verify it.
+def repack_file(
+    source: str,
+    temporary: str,
+    settings: Settings,
+    limits: EncoderLimits | None = None,
+    span: Span | None = None,
+) -> RepackFacts:
+    """Write one output and verify it.
+
+    Args:
+        source: Path of the file to read.
+        temporary: Path of the output, which exists afterwards only if it is good.
+        settings: Settings of the output.
+        limits: Limits of the work. None uses the defaults.
+        span: Start and end of a segment in seconds; None for the whole file.
 
     Raises:
-        ItemError: If no good output was made. Its path has no file then, and the kind is one of
-            ``KINDS``.
+        ItemError: If no good output was made. The kind is one of ``KINDS``.
         StorageError: If the output cannot be written because of the disk and not because of the
             video.
     """
     av.logging.set_libav_level(av.logging.FATAL)
     start = time.process_time()
     try:
-        facts = _repack(job)
+        facts = _repack(source, temporary, settings, limits or EncoderLimits(), span)
     except (VideoDecodeError, ItemError, StorageError) as error:
         with contextlib.suppress(OSError):
-            os.unlink(job.temporary)
+            os.unlink(temporary)
         if not isinstance(error, VideoDecodeError):
             raise
-        exists, readable = os.path.exists(job.source), os.access(job.source, os.R_OK)
+        exists, readable = os.path.exists(source), os.access(source, os.R_OK)
         kind = "missing" if not exists else "bad" if readable else "denied"
         raise ItemError(kind, error.reason) from error
     return replace(facts, cpu_seconds=round(time.process_time() - start, 3))
 
 
-def _repack(job: Job) -> RepackFacts:
-    check_regular_file(job.source)
-    settings = job.settings
-    source = read_source(job.source, settings, DecodeLimits(job.limits.max_pixels), job.span)
+def _repack(
+    path: str, temporary: str, settings: Settings, limits: EncoderLimits, span: Span | None
+) -> RepackFacts:
+    check_regular_file(path)
+    source = read_source(path, settings, DecodeLimits(limits.max_pixels), span)
     crf = settings.crf
     if crf is None:
         crf = choose_crf(source.held, source.preparation.size, source.schedule.rate, settings)
     while True:
-        _write(job, source, crf)
-        found = verify_output(job.temporary, source, settings.keyint)
+        _write(temporary, source, encoder_options(settings, crf), limits.threads)
+        found = verify_output(temporary, source, settings.keyint)
         worse = min(found.psnr_luma, found.psnr)
         missing = settings.psnr - worse
         if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
@@ -304,10 +305,9 @@ def _repack(job: Job) -> RepackFacts:
         # It was chosen on samples. All frames together may need a lower one.
         steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
         crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
-    least = job.limits.min_psnr
-    if worse < least:
-        below = f"PSNR {worse:.2f} dB at crf {crf:g} is below {least:g} dB (--min-psnr)"
-        raise ItemError("quality", below)
+    if worse < limits.min_psnr:
+        below = f"is below {limits.min_psnr:g} dB (--min-psnr)"
+        raise ItemError("quality", f"PSNR {worse:.2f} dB at crf {crf:g} {below}")
     height, width = source.preparation.size
     return RepackFacts(
         source=source.facts,
@@ -318,37 +318,30 @@ def _repack(job: Job) -> RepackFacts:
         scaled=source.preparation.scaled,
         constant=source.schedule.constant,
         rate=f"{source.schedule.rate}",
-        bytes=os.path.getsize(job.temporary),
+        bytes=os.path.getsize(temporary),
         frames_not_shown=source.facts.frames - len(np.unique(source.schedule.shown)),
     )
 
 
-def _write(job: Job, source: VideoSource, crf: float) -> None:
-    """Encode to the temporary file and flush it to the disk."""
-
-    def frames() -> Iterator[np.ndarray]:
-        try:
-            yield from source.prepared_frames()
-        except av.FFmpegError as error:  # from reading the source, not from writing the output
-            raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
-
+def _write(path: str, source: VideoSource, options: dict[str, str], threads: int) -> None:
+    """Encode to a file and flush it to the disk."""
     try:
         encode(
-            frames(),
-            job.temporary,
+            source.prepared_frames(),
+            path,
             size=source.preparation.size,
             rate=source.schedule.rate,
-            options=encoder_options(job.settings, crf),
+            options=options,
             tags=source.tags,
             comment=COMMENT,
-            threads=job.limits.threads,
+            threads=threads,
         )
         # The rename may reach the disk before the data, and the power may fail in between.
-        with open(job.temporary, "rb", opener=regular_file) as file:
+        with open(path, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
     except (OSError, av.FFmpegError) as error:
         if error.errno in _STORAGE:
-            raise StorageError(f"cannot write {job.temporary}: {error.strerror}") from error
+            raise StorageError(f"cannot write {path}: {error.strerror}") from error
         raise ItemError("encode", f"cannot be encoded: {error}") from error
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video import jobs
-from sce_video.data_tools.repack.encode import COMMENT, Job, repack_file
+from sce_video.data_tools.repack.encode import COMMENT, repack_file
 from sce_video.data_tools.repack.plan import (
     EncoderLimits,
     PlannedFile,
@@ -136,9 +136,9 @@ class RepackJob(jobs.BatchJob):
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
         """Return the facts of :func:`repack_file`."""
-        source = os.path.join(self._sources, item.argument.path)
-        job = Job(source, item.temporary, self._encoding, self._limits, item.argument.span)
-        return {**repack_file(job).as_record(), "root": self.root}
+        source, span = os.path.join(self._sources, item.argument.path), item.argument.span
+        facts = repack_file(source, item.temporary, self._encoding, self._limits, span)
+        return {**facts.as_record(), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
         """Return the size and modification time of the source."""
@@ -363,7 +363,7 @@ class EncodedRow(RowMaker):
         unread = unread_row(source)
         with _temporary_file() as path:
             try:
-                facts = repack_file(Job(source.file, path, self._settings, self._limits))
+                facts = repack_file(source.file, path, self._settings, self._limits)
             except jobs.StorageError as error:
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
                 raise jobs.StorageError(str(error).replace(path, name)) from error

@@ -4,181 +4,56 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
 from typing import Any
 
 import av
 import numpy as np
-from av.stream import Discard
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
-from sce_video.data_tools.examination import demux_packets
 from sce_video.data_tools.repack.plan import Settings
+from sce_video.datasets.clip_sampling import frames_between
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import (
-    best_video_stream,
-    continuous_table,
-    decode_packets,
-    decoder_options,
-    on_table,
-    open_container,
-)
 from sce_video.datasets.readers.av_reader import orientation_of, upright
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_damage
 
-#: Seconds that may be missing at the end of a part, because annotated times are rounded.
+#: Seconds that may be missing at the end of a segment, because annotated times are rounded.
 _SLACK = 0.5
 _USUAL_RATE = Fraction(30)
 
 Span = tuple[float, float]
 
 
-@dataclass
-class StreamFacts:
-    """Facts that the decoding of a stream has found so far.
+def frames_of_span(reader: AvReader, span: Span | None) -> np.ndarray:
+    """Return the numbers (n,) of the frames that begin in a segment, ascending.
 
-    Attributes:
-        tick: Seconds of one unit of the container's time base.
-        origin: Start of the first frame, ticks.
-        rates: Stated frames per second, the most reliable first.
-        pixel_aspect: Width of a pixel relative to its height; None or 0 if it is not stated.
-        video_bytes: Bytes of the packets that were read; complete at the end.
-    """
-
-    tick: Fraction = Fraction(1, 1000)
-    origin: int = 0
-    rates: list[Fraction] = field(default_factory=list)
-    pixel_aspect: Fraction | None = None
-    video_bytes: int = 0
-
-
-def decode_part(
-    path: str, limits: DecodeLimits, span: Span | None, facts: StreamFacts | None = None
-) -> Iterator[av.VideoFrame]:
-    """Yield the frames that begin in a part of a video, or the frame before a shorter part.
-
-    ::
+    A segment between two frames shows the frame before it::
 
         frames   |--0--|--1--|--2--|--3--|--4--|      each shown until the next begins
-        span               [start     end)            gives 2 and 3
+        span               [start     end)            contains 2 and 3
 
     Times are compared with a tolerance of half a tick of the container's clock, because annotated
     times are decimals and timestamps are whole ticks.
 
     Args:
-        path: Path of the file.
-        limits: Limits on the size of decoded frames.
-        span: (start, end) in seconds, counted from the first frame; None for the whole video.
-        facts: Facts that :func:`decode_frames` fills in.
+        reader: Reader of the video.
+        span: Start and end in seconds from the first frame; None for the whole video.
 
     Raises:
-        VideoDecodeError: If :func:`decode_frames` raises it, a frame has no timestamp, or the video
-            does not reach from start to end.
+        VideoDecodeError: If the video ends before the segment does.
     """
-    facts = facts or StreamFacts()
     if span is None:
-        yield from decode_frames(path, limits, facts)
-        return
-    for start in (span[0], None):  # if seeking misses a key frame before it, start at the beginning
-        frames = decode_frames(path, limits, facts, start)
-        first = next(frames, None)
-        if start is None or (first is not None and _seconds(path, first, facts) <= start):
-            begun = () if first is None else (first,)
-            yield from _within(path, chain(begun, frames), span, facts)
-            return
-        frames.close()
-
-
-def decode_frames(
-    path: str, limits: DecodeLimits, facts: StreamFacts, start: float | None = None
-) -> Generator[av.VideoFrame, None, None]:
-    """Yield all frames of a video in the order they are shown, as :class:`AvReader` does.
-
-    Frames between a packet that the decoder refuses and the next key frame are skipped.
-
-    Args:
-        path: Path of the file.
-        limits: Limits on the size of frames.
-        facts: Facts that are filled in before the first frame. ``video_bytes`` grows until the last
-            one.
-        start: Seconds from the first frame. Decoding begins at the container's key frame for this
-            time. None begins at the first frame.
-
-    Raises:
-        VideoDecodeError: If the file cannot be opened, or a frame is too large.
-    """
-    table = continuous_table(path, limits)
-    with open_container(path, decoder_options=decoder_options(limits)) as container:
-        stream = best_video_stream(path, container)
-        for other in container.streams:
-            if other.index != stream.index:
-                other.discard = Discard.all
-        codec = stream.codec_context
-        codec.options = decoder_options(limits)
-        codec.thread_count = 1
-        rates = (stream.guessed_rate, stream.average_rate)
-        facts.rates = [Fraction(rate).limit_denominator(10**6) for rate in rates if rate]
-        facts.tick = Fraction(stream.time_base or Fraction(1, 1000))
-        first = stream.start_time or 0
-        facts.origin = first if table is None else int(table.pts[table.display_order[0]])
-        facts.pixel_aspect = stream.sample_aspect_ratio
-        facts.video_bytes = 0
-        if start is not None and table is None:  # if the clock restarts, a time is ambiguous
-            with suppress(av.FFmpegError):  # raw streams and files without an index
-                ticks = math.floor(start / facts.tick)
-                container.seek(facts.origin + ticks, stream=stream, backward=True)
-
-        def packets() -> Iterator[Any]:
-            for packet in on_table(demux_packets(container, stream), table):
-                if packet.size:  # hidden ones, too: others refer to them, and FFmpeg drops them
-                    facts.video_bytes += packet.size
-                    yield packet
-
-        for frames in decode_packets(packets(), lambda _: codec):
-            for frame in frames:
-                limits.check_frame(path, frame.height, frame.width)
-                yield frame
-
-
-def _seconds(path: str, frame: av.VideoFrame, facts: StreamFacts) -> float:
-    if frame.pts is None:
-        raise VideoDecodeError(path, "has frames without timestamps: repack the whole file first")
-    return float((frame.pts - facts.origin) * facts.tick)
-
-
-def _within(
-    path: str, frames: Iterator[av.VideoFrame], span: Span, facts: StreamFacts
-) -> Iterator[av.VideoFrame]:
-    """Yield the frames of a part, from frames that begin before it; see :func:`decode_part`."""
-    begin, end = (seconds - float(facts.tick) / 2 for seconds in span)
-    before: av.VideoFrame | None = None
-    last, gap, given = -math.inf, 0.0, False
-    for frame in frames:
-        seconds = _seconds(path, frame, facts)
-        last, gap = seconds, seconds - last
-        if seconds >= end:
-            break
-        if seconds < begin:
-            before = frame
-        else:
-            given = True
-            yield frame
-    else:
-        last += 0.0 if math.isinf(gap) else gap
-        if not last + _SLACK >= span[1]:
-            raise VideoDecodeError(
-                path,
-                f"ends {max(last, 0):.3f} s after its start, but the segment goes from "
-                f"{span[0]:g} to {span[1]:g} s",
-            )
-    if not given:
-        if before is None:
-            raise VideoDecodeError(path, f"has no frame from {span[0]:g} to {span[1]:g} s")
-        yield before
+        return np.arange(len(reader.timestamps))
+    if reader.duration + _SLACK < span[1]:
+        raise VideoDecodeError(
+            reader.path,
+            f"ends {reader.duration:.3f} s after its start, but the segment goes from "
+            f"{span[0]:g} to {span[1]:g} s",
+        )
+    start, end = (seconds - float(reader.tick) / 2 for seconds in span)
+    return np.arange(*frames_between(reader.timestamps, start, end))
 
 
 _COMMON = tuple(
@@ -329,91 +204,67 @@ class VideoSource:
             yield from (self.held[int(number)] for number in shown)
             return
         counts = deque(np.bincount(shown).tolist())  # how often each frame is shown
-        for frame in decode_part(self.path, self.limits, self.span):
-            if not counts:
-                return
-            count = counts.popleft()
-            if count:
-                yield from [self.preparation(frame)] * count
+        with AvReader(self.path, limits=self.limits) as reader:
+            for _, frame in reader.frames(frames_of_span(reader, self.span)):
+                if not counts:
+                    return
+                count = counts.popleft()
+                if count:
+                    yield from [self.preparation(frame)] * count
         if counts:
             raise VideoDecodeError(self.path, "changed while it was being read")
 
 
 def read_source(
-    path: str,
-    settings: Settings,
-    limits: DecodeLimits | None = None,
-    span: tuple[float, float] | None = None,
+    path: str, settings: Settings, limits: DecodeLimits | None = None, span: Span | None = None
 ) -> VideoSource:
-    """Decode a video, or the part of it from ``span[0]`` to ``span[1]`` seconds, once.
+    """Decode a video, or a segment of it, once.
 
-    ``settings`` contains the size and the run length of a sample.
+    Args:
+        path: Path of the file.
+        settings: Settings that contain the size of the output and the run length of a sample.
+        limits: Limits on the size of decoded frames. None uses the defaults.
+        span: Start and end of the segment in seconds; None for the whole video.
 
     Raises:
         VideoDecodeError: If no frame can be decoded, frames are too large, too many of them are
-            damaged, or the part does not exist.
+            damaged, or the video ends before the segment.
     """
     limits = limits or DecodeLimits()
-    table: np.ndarray | None = None
-    end = 0.0
-    if span is None:  # each segment of an hour-long file would read all its packets
-        with AvReader(path, limits=limits) as reader:
-            table, end = reader.timestamps, reader.duration
-    facts = StreamFacts()
     preparation: Preparation | None = None
     held: dict[int, np.ndarray] = {}
-    pts: list[int | None] = []
+    numbers: list[int] = []
     keep: Callable[[int], bool] = bool
     damaged = 0
-    for number, frame in enumerate(decode_part(path, limits, span, facts)):
-        if preparation is None:
-            preparation = Preparation(frame, settings)
-            tags = colour_tags(frame, facts.pixel_aspect, preparation.turns)
-            seconds = span[1] - span[0] if span else end
-            rate = next(iter(facts.rates), _USUAL_RATE)  # as the container states
-            about = max(1, math.ceil(seconds * rate))
-            count = about if table is None else len(table)
-            keep = _choose(count, preparation.frame_bytes, settings.keyint)
-        if keep(number):
-            held[number] = preparation(frame)
-        damaged += frame.is_corrupt
-        pts.append(frame.pts)
-    check_damage(path, damaged, len(pts))
+    with AvReader(path, limits=limits) as reader:
+        wanted, times, end = frames_of_span(reader, span), reader.timestamps, reader.duration
+        for position, (number, frame) in enumerate(reader.frames(wanted)):
+            if preparation is None:
+                preparation = Preparation(frame, settings)
+                tags = colour_tags(frame, reader.pixel_aspect, preparation.turns)
+                keep = _choose(len(wanted), preparation.frame_bytes, settings.keyint)
+            if keep(position):
+                held[position] = preparation(frame)
+            damaged += frame.is_corrupt
+            numbers.append(number)
+        rates, tick, video_bytes = reader.stated_rates, float(reader.tick), reader.decoded_bytes
+    check_damage(path, damaged, len(numbers))
     if preparation is None:
         raise VideoDecodeError(path, "no frame can be decoded")
-    times, duration = _frame_times(pts, facts, table, end)
-    # More frames may decode than the packets promise.
-    held = {number: frame for number, frame in held.items() if number < len(times)}
-    schedule = make_schedule(times, duration, facts.rates, float(facts.tick))
+    shown = times[numbers] - times[numbers[0]]
+    last = end - float(times[-1])
+    if span is not None:  # the last frame may be shown for much longer than the segment
+        last = float(np.median(np.diff(shown)) if len(shown) > 1 else 1 / [*rates, _USUAL_RATE][0])
+    duration = float(shown[-1]) + last
     found = SourceFacts(
-        frames=len(times),
-        promised=len(times) if table is None else len(table),
+        frames=len(numbers),
+        promised=len(wanted),
         damaged=damaged,
         seconds=round(duration, 6),
-        video_bytes=facts.video_bytes,
+        video_bytes=video_bytes,
     )
+    schedule = make_schedule(shown, duration, rates, tick)
     return VideoSource(path, schedule, found, tags, held, preparation, limits, span)
-
-
-def _frame_times(
-    pts: list[int | None], facts: StreamFacts, table: np.ndarray | None, end: float
-) -> tuple[np.ndarray, float]:
-    """Return (F,) seconds of the frames that decode, and the end of the last one.
-
-    ``table`` contains (P,) seconds of all frames that the packets promise, and the last of them
-    ends at ``end``. A part has no table. Its last frame gets the median duration of the others.
-    """
-    if table is not None and len(pts) >= len(table):
-        return table, end
-    known = np.array([value for value in pts if value is not None], dtype=np.int64)
-    times = (known - known[:1]) * facts.tick.numerator / facts.tick.denominator
-    if table is not None:
-        if len(known) < len(pts) or not all(np.diff(known) > 0):
-            times = table[: len(pts)]
-        return times, float(times[-1]) + (end - float(table[-1]))
-    gaps = np.diff(times)
-    usual = next(iter(facts.rates), _USUAL_RATE)
-    return times, float(times[-1]) + float(np.median(gaps) if len(gaps) else 1 / usual)
 
 
 def _choose(count: int, frame_bytes: int, run: int) -> Callable[[int], bool]:

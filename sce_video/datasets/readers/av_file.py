@@ -158,6 +158,28 @@ def holds_video(path: str) -> bool:
         return False
 
 
+def demux_packets(container: Any, stream: Any) -> Iterator[av.Packet | None]:
+    """Yield the packets of a stream from the current position; a truncated file ends early.
+
+    None stands for a packet of a stream that PyAV does not know, because it begins later, such as
+    audio in FLV.
+    """
+    more = True
+    while more:
+        more = False
+        packets = container.demux(stream)
+        try:
+            yield from packets
+        except IndexError:  # PyAV's error for a packet of such a stream
+            more = True
+        except (av.FFmpegError, OSError):
+            pass  # a truncated file: keep what was read so far
+        finally:
+            packets.close()  # PyAV 18 leaks 160 bytes per demuxer that is not exhausted
+        if more:
+            yield None
+
+
 class AvFile:
     """An open container. Its best video stream has a decoder with ``num_threads`` threads.
 
@@ -235,24 +257,10 @@ class AvFile:
         that returns it, since it may move while packets are read.
         """
         limit = deadline if callable(deadline) else lambda: deadline
-        more = True
-        while more:
-            more = False
-            packets = self.container.demux(self.stream)
-            try:
-                for packet in packets:
-                    check_deadline(self.path, limit())
-                    if packet.size:
-                        yield packet
-            except IndexError:
-                # The packet belongs to a stream that begins later (audio in FLV) and that PyAV does
-                # not know.
-                check_deadline(self.path, limit())
-                more = True
-            except (av.FFmpegError, OSError):
-                pass  # a truncated file: keep what was read so far
-            finally:
-                packets.close()  # PyAV 18 leaks 160 bytes per demuxer that is not exhausted
+        for packet in demux_packets(self.container, self.stream):
+            check_deadline(self.path, limit())
+            if packet is not None and packet.size:
+                yield packet
 
     def close(self) -> None:
         """Close the container; may be called more than once."""
@@ -336,6 +344,7 @@ class AvStream:
         self._indexed = False
         self._direct: FileIO | None = None  # packets are read from here, without the demuxer
         self._checked = False  # whether the keys of an index are known to be restart points
+        self.decoded_bytes = 0  # size of the packets that the last call of frames_from has decoded
         self.table = table_from_packets([])
         self.file = AvFile(path, num_threads, can_be_quick(path), limits)
         self.extradata = self.file.codec.extradata or b""
@@ -475,6 +484,7 @@ class AvStream:
             NoRestartPointError: If decoding cannot start at ``first``; see :meth:`drop_false_keys`.
         """
         self.file.codec.flush_buffers()
+        self.decoded_bytes = 0
 
         def decoder_for(packet: av.Packet) -> av.VideoCodecContext:
             codec = self.file.codec  # seeking to the start may have opened a new one
@@ -499,6 +509,7 @@ class AvStream:
             check_deadline(self.path, self.deadline)
             if position == first > 0 and not self._checked and not self._can_start_at(packet):
                 raise NoRestartPointError
+            self.decoded_bytes += packet.size
             yield packet
             if position == last:
                 return
@@ -556,13 +567,3 @@ def continuous_table(path: str, limits: DecodeLimits) -> FrameTable | None:
         return None if stream.table.restarts is None else stream.table
     finally:
         stream.close()
-
-
-def on_table(packets: Iterable[av.Packet], table: FrameTable | None) -> Iterator[av.Packet]:
-    """Yield the packets of a file from its start, with the timestamps of its table, if any."""
-    position = 0
-    for packet in packets:
-        if table is not None and packet.size and position < len(table.pts):
-            packet.pts = int(table.pts[position])
-            position += 1
-        yield packet

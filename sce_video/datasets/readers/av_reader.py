@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import islice
 from typing import Any, Unpack
 
@@ -182,8 +183,7 @@ class AvReader(VideoReader):
         self._order = table.display_order
         self._pts = self._shown = table.pts[self._order]
         self.by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
-        base = file.stream.time_base
-        numerator, denominator = (base.numerator, base.denominator) if base else (1, 1000)
+        numerator, denominator = self.tick.numerator, self.tick.denominator
         # integer * integer / integer: correctly rounded, so frame 64 at 25 fps is exactly 2.56
         self.timestamps = (self._pts - self._pts[0]) * numerator / denominator
         last = table.last_duration * numerator / denominator
@@ -198,6 +198,32 @@ class AvReader(VideoReader):
         keys = max(1, int(self._stream.table.is_key.sum()))
         pixels = (codec.width or 0) * (codec.height or 0)
         return self._stream.file.format, codec.name, pixels, len(self._pts) / keys
+
+    @property
+    def tick(self) -> Fraction:
+        """Return the seconds of one unit of the container's timestamps."""
+        return Fraction(self._stream.file.stream.time_base or Fraction(1, 1000))
+
+    @property
+    def stated_rates(self) -> list[Fraction]:
+        """Return the frames per second that the container states, the most reliable first."""
+        stream = self._stream.file.stream
+        rates = (stream.guessed_rate, stream.average_rate)
+        return [Fraction(rate).limit_denominator(10**6) for rate in rates if rate]
+
+    @property
+    def pixel_aspect(self) -> Fraction | None:
+        """Return the width of a pixel relative to its height; None or 0 if it is not stated.
+
+        Some files state it only in their frames, so one must have been decoded before.
+        """
+        file = self._stream.file
+        return file.stream.sample_aspect_ratio or file.codec.sample_aspect_ratio
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Return the size in bytes of the packets that the last pass has decoded."""
+        return self._stream.decoded_bytes
 
     @property
     def stated_duration(self) -> float | None:
@@ -268,21 +294,36 @@ class AvReader(VideoReader):
     def stream(
         self, indices: np.ndarray, patience: float | None = None
     ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
-        found = self._in_order(self._check_indices(indices), patience)
+        found = self.frames(indices, patience)
         before, count = self.damaged, 0
-        try:
-            while part := list(islice(found, STREAMED_FRAMES)):
-                numbers, count = np.array([number for number, _ in part]), count + len(part)
-                yield numbers, self._lazy_frames([frame for _, frame in part])
-            check_damage(self.path, self.damaged - before, count)
-        except (av.FFmpegError, OSError) as error:
-            raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
+        while part := list(islice(found, STREAMED_FRAMES)):
+            numbers, count = np.array([number for number, _ in part]), count + len(part)
+            yield numbers, self._lazy_frames([frame for _, frame in part])
+        check_damage(self.path, self.damaged - before, count)
 
     def _lazy_frames(self, frames: list[av.VideoFrame]) -> AvFrames:
         self.damaged += sum(frame.is_corrupt for frame in frames)
         found = AvFrames(frames, self._size, self.num_threads)
         self._size = found.size
         return found
+
+    def frames(
+        self, indices: np.ndarray, patience: float | None = None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Decode any number of frames in one ordered pass, without converting them to RGB.
+
+        The arguments, and the frames that are left out, are the same as for :meth:`stream`.
+
+        Yields:
+            Number of a frame, and the decoded frame.
+
+        Raises:
+            VideoDecodeError: If a frame is too large, or the file can no longer be read.
+        """
+        try:
+            yield from self._in_order(self._check_indices(indices), patience)
+        except (av.FFmpegError, OSError) as error:
+            raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
 
     def _in_order(
         self, indices: np.ndarray, patience: float | None

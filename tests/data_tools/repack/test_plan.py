@@ -115,6 +115,17 @@ def test_a_segment_of_a_trimmed_video_has_its_frames(long_video, tmp_path, start
     assert read_numbers(luma) == [20 + number for number in expected(start, end, 100)]
 
 
+def test_a_segment_of_a_video_without_usable_timestamps_has_its_frames(tmp_path):
+    """An AVI file has none of its B frames, so its frames are counted."""
+    options = {"g": "20", "bf": "3"}
+    path = write_video(tmp_path / "b.avi", numbered_frames(60), fps=RATE, options=options)
+    source = read_source(str(path), SETTINGS, span=(0.4, 1.2))
+    shown = [source.held[number] for number in source.schedule.shown]
+    luma = [np.repeat(frame[: source.preparation.size[0], :, None], 3, axis=2) for frame in shown]
+    assert read_numbers(luma) == list(range(10, 30))
+    assert source.schedule.constant and source.schedule.rate == RATE
+
+
 def test_a_segment_that_the_video_does_not_have(long_video):
     with pytest.raises(VideoDecodeError, match=r"long\.mp4.*ends 4\.800 s.*100 to 101 s"):
         read_source(str(long_video), SETTINGS, span=(100.0, 101.0))
