@@ -1,8 +1,8 @@
 """Find the files of a dataset that cannot be decoded completely, and describe their problems.
 
-:func:`verify` is the command ``sce-video verify``. :func:`verify_videos` decodes all files of a
-list, as a batch job. :func:`find_problems` compares what was found with the limits and the list.
-:func:`write_table` and :func:`describe_problems` show it.
+:func:`verify` is the command ``sce-video verify``. :func:`verify_videos` decodes all files in a
+batch job. :func:`find_problems` compares the facts about the files with the limits and the list.
+:func:`write_table` and :func:`describe_problems` show the problems.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS = {
     "label": "label missing or out of range",
 }
 
-#: File extensions, and FFmpeg's names of the containers they may hold.
+#: FFmpeg's names of the containers that files with an extension may be.
 CONTAINERS: dict[str, frozenset[str]] = {
     extension: frozenset(names.split())
     for extensions, names in (
@@ -60,19 +60,27 @@ CONTAINERS: dict[str, frozenset[str]] = {
     )
     for extension in extensions.split()
 }
-#: Codecs of .webm files. With any other codec, the file is a Matroska file.
+#: Codecs of WebM. A .webm file with any other codec is a Matroska file.
 _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1"})
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of one entry of a list."""
+    """One problem of a listed file.
 
-    kind: str  # a key of :data:`KINDS`
-    path: str  # as written in the list
-    line: int | None  # line of the list, counted from 1; None for a folder
-    detail: str  # description
-    video: VideoFacts | None = None  # facts about the file, if it was decoded for this entry
+    Attributes:
+        kind: Key of :data:`KINDS`.
+        path: Path as written in the list.
+        line: Line of the list, counted from 1; None for a folder.
+        detail: Description.
+        video: Facts about the file, if it was decoded for this entry.
+    """
+
+    kind: str
+    path: str
+    line: int | None
+    detail: str
+    video: VideoFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ def verify(options: VerifyOptions) -> VerifyResult:
 
     Raises:
         ValueError: If the list, the folder or the file of class names is missing or empty.
-        jobs.StoreError: If the file of the records contains something else.
+        jobs.StoreError: If the file for the records exists and contains something else.
     """
     classes = class_names_of(options.classes)
     if classes == [""]:
@@ -136,11 +144,11 @@ def find_problems(
 
     Args:
         videos: The list, N entries.
-        facts: Facts of a path, from :func:`verify_videos`.
+        facts: Function that returns the facts about a path, from :func:`verify_videos`.
         min_frames: Minimum length of a video in frames.
         min_duration: Minimum length of a video in seconds.
-        lines: (N,) line number of every entry in its file.
-        num_classes: Number of classes. Labels lie in ``[0, num_classes)``. None skips the check.
+        lines: (N,) line number of each entry in the file of the list.
+        num_classes: Number of classes, which labels must be below. None skips this check.
     """
     problems: list[Problem] = []
     first: dict[str, int] = {}
@@ -156,7 +164,7 @@ def find_problems(
             other = f", which has label {before}; here it is {label}" if before != label else ""
             found.append(("duplicate", f"same file as {where}{other}"))
         else:
-            # If an entry repeats another one, its file was already examined.
+            # If an entry repeats an earlier entry, its file was already examined.
             known = facts(path)
             video = known.video
             found += file_problems(path, known, min_frames, min_duration)
@@ -203,7 +211,7 @@ def file_problems(
         found.append(("container", f"extension {extension}, but {kind}"))
     if video.restarts:
         places = f"{video.restarts} place{'s' if video.restarts != 1 else ''}"
-        found.append(("clock", f"its clock restarts or jumps at {places}: time counts on there"))
+        found.append(("clock", f"its clock restarts or jumps at {places}, where time continues"))
     if incomplete:
         return found
     if video.damaged:
@@ -224,13 +232,13 @@ def _open_records(path: Path, restart: bool) -> jobs.RecordStore:
 class VerifyJob(jobs.BatchJob):
     """Job that decodes one file completely.
 
-    Its limits are not settings of the records, because the recorded facts show whether other limits
-    would find something else.
+    If the limits change, only some files are decoded again (:meth:`holds`), so the limits are not
+    settings of the records.
 
     Args:
         root: Folder that the keys of the items are relative to.
-        timeout: Seconds a file may take.
-        max_pixels: Height x width of the largest frames that are decoded.
+        timeout: Time limit for a file in seconds.
+        max_pixels: Largest number of pixels (height x width) that a frame may have.
     """
 
     name = "verify"
@@ -248,8 +256,8 @@ class VerifyJob(jobs.BatchJob):
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
         """Return whether a file need not be decoded again.
 
-        Three kinds of files are decoded again: files that crashed a process, files that timed out
-        if the limit is longer now, and files that another ``max_pixels`` may admit or refuse.
+        Files are decoded again if they crashed a process, if they exceeded a time limit that is
+        longer now, or if a new ``max_pixels`` changes whether they are decoded.
         """
         facts = facts_of(record)
         if facts.outcome == "timeout":
@@ -269,15 +277,15 @@ def verify_videos(
     """Decode all files that have no record of their present state.
 
     Args:
-        paths: Paths of the files. A path given twice is decoded once.
-        job: Job that is applied to each file, relative to its ``root``.
-        store: Results of earlier runs; the results of this run are added.
+        paths: Paths of the files, relative to the job's ``root``. Repeated paths are decoded once.
+        job: Job that is applied to each file.
+        store: Results of earlier runs, to which the results of this run are added.
         workers: Processes or cluster that run the job.
         on_progress: Called with (files done, all files, False) at the start and after each file.
 
     Returns:
-        Function that returns a path's facts and reads them from the store when called. For millions
-        of files, only the names are in memory.
+        Function that returns the facts about a path. It reads them from the store when it is
+        called, so that only the paths of millions of files are in memory.
     """
     unique = dict.fromkeys(paths)
 
@@ -307,7 +315,7 @@ def verify_videos(
 
 
 def facts_of(record: jobs.Record) -> FileFacts:
-    """Return the facts of a record, whether or not its file could be examined."""
+    """Return the facts in a record, also if the file could not be examined."""
     if record.done:
         try:
             return read_record(FileFacts, record.facts)
@@ -320,9 +328,9 @@ def facts_of(record: jobs.Record) -> FileFacts:
 
 
 def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> None:
-    """Write a table of problems: markdown if the name ends in ``.md``, else tab-separated.
+    """Write a table of problems, as Markdown if the name ends with ``.md``, otherwise as TSV.
 
-    The file is replaced atomically. Without problems it contains only the header row.
+    Without problems, the table contains only the header.
     """
     path = Path(path)
     rows = [["problem", "path", "line", "detail", "frames", "seconds", "container", "codec"]]
@@ -334,7 +342,7 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
         else:
             container = video.container.split(",")[0]
             cells += [video.frames, f"{video.seconds:.3f}", container, video.codec]
-        # A name may contain what separates cells and rows.
+        # A path may contain tabs and line breaks, which separate cells and rows.
         escapes = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
         rows.append(["" if cell is None else str(cell).translate(escapes) for cell in cells])
     if path.suffix == ".md":
@@ -346,7 +354,7 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
 
 
 def describe_problems(problems: Sequence[Problem], num_files: int) -> str:
-    """Return terminal lines: the number of files with each problem, and the first ones."""
+    """Describe the problems for the terminal: the number and the first files of each kind."""
     affected = len({problem.path for problem in problems})
     if not problems:
         return f"{num_files} files, no problems"

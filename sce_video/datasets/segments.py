@@ -92,7 +92,11 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
     Returns:
         Seconds; None if the header states no duration or the video cannot be opened.
     """
-    from sce_video.datasets.readers.av_file import best_video_stream, open_container
+    from sce_video.datasets.readers.av_file import (
+        best_video_stream,
+        open_container,
+        stated_seconds,
+    )
     from sce_video.datasets.readers.base import VideoDecodeError
 
     try:
@@ -100,10 +104,7 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
             with open_video(file) as reader:
                 return reader.duration
         with open_container(file) as container:
-            stream = best_video_stream(file, container)
-            stated = None if container.duration is None else container.duration / 1_000_000
-            if stream.duration is not None and stream.time_base is not None:
-                stated = float(stream.duration * stream.time_base)
+            stated = stated_seconds(container, best_video_stream(file, container))
         if stated is None or stated >= least:
             return stated
         with open_video(file) as reader:

@@ -1,4 +1,4 @@
-"""``sce-video prepare``: how the lists of each dataset are made."""
+"""``sce-video prepare``: make the lists of each dataset."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class PrepareResult:
     """Result of a preparation.
 
     Attributes:
-        agrees: Whether all counts agree with the published ones; None without counts.
-        text: Summary of the written files for the terminal; empty if the counts were printed.
+        agrees: Whether all counts agree with the published counts; None without counts.
+        text: Summary of the written files for the terminal; empty if counts were printed.
     """
 
     agrees: bool | None
@@ -35,7 +35,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
     """Check the files of a dataset, print their counts, and write its lists.
 
     Raises:
-        FileNotFoundError: If an official file is missing; the message shows the layout.
+        FileNotFoundError: If an official file is missing. The message shows the layout.
         ValueError: If an official file is malformed, or existing lists differ.
     """
     if options.name in TRANSFER_NAMES:
@@ -46,20 +46,19 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         from sce_video.data_tools.prepare.ava_lists import prepare_ava
 
         return PrepareResult(prepare_ava(options))
-    # Imported here, so that --help for all datasets does not load NumPy.
+    # Import these modules here, so that --help does not load NumPy.
     from sce_video.data_tools.prepare import action_sets, cut_clips, imagenet, kinetics
     from sce_video.data_tools.prepare.lists import write_lists
     from sce_video.data_tools.prepare.official import locate_images
 
     name, root = options.name, Path(options.root)
-    videos, annotations = _path(options.videos), _path(options.annotations)
     if name in cut_clips.SETS and options.segments:
         return PrepareResult(None, cut_clips.write_segments(options))
     if name == "kinetics":
         official = _read_kinetics(options)
-        located = kinetics.locate_kinetics(root, official, videos)
+        located = kinetics.locate_kinetics(root, official, options.videos)
     elif name == "ntu60":  # its file names are its lists
-        official, located = action_sets.read_ntu60(root, videos)
+        official, located = action_sets.read_ntu60(root, options.videos)
     elif name == "imagenet":
         official = imagenet.read_imagenet(root, options.imagenet100)
         located = locate_images(root, root, official)
@@ -68,8 +67,8 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         located = locate_images(root, imagenet.tiny_imagenet_folder(root), official)
     else:
         downloads, read = {**action_sets.SETS, **cut_clips.SETS}[name]
-        official = _with_samples(read(root, annotations), options)
-        located = downloads.locate(root, official, videos)
+        official = _with_samples(read(root, options.annotations), options)
+        located = downloads.locate(root, official, options.videos)
     return PrepareResult(write_lists(official, located, options))
 
 
@@ -87,16 +86,12 @@ def layout(name: str) -> str:
     return own[name].layout
 
 
-def _path(folder: str | None) -> Path | None:
-    return None if folder is None else Path(folder)
-
-
 def _read_kinetics(options: PrepareOptions) -> OfficialLists:
     """Read the lists of Kinetics-400, and of the 200 classes if they are requested."""
     from sce_video.data_tools.prepare import kinetics
 
     parts = ("train", "val", "test") if options.test else ("train", "val")
-    official = kinetics.read_kinetics400(Path(options.root), _path(options.annotations), parts)
+    official = kinetics.read_kinetics400(Path(options.root), options.annotations, parts)
     if not options.k200 and options.k200_classes is None:
         return official
     names, ids = kinetics.K200_CLASSES, None
@@ -109,7 +104,7 @@ def _read_kinetics(options: PrepareOptions) -> OfficialLists:
 
 
 def _with_samples(official: OfficialLists, options: PrepareOptions) -> OfficialLists:
-    """Add the smaller list that the SEVERE benchmark draws, if it is requested."""
+    """Add the small training list of the SEVERE benchmark, if it is requested."""
     from sce_video.data_tools.prepare.official import class_balanced
 
     if options.samples is None:
@@ -123,7 +118,7 @@ def prepare_toy_actions(options: ToyActionsOptions) -> PrepareResult:
     """Generate labelled videos of simple actions.
 
     Raises:
-        ValueError: If the folder contains videos that were made with other parameters.
+        ValueError: If the folder contains videos that were made with different parameters.
     """
     from sce_video.data_tools.generated import CLASSES, generate_toy_actions, write_pattern_lists
 

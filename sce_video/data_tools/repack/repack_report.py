@@ -1,4 +1,4 @@
-"""Results of a run: lists and reports in files, and a summary for the terminal."""
+"""Results of repacking: lists and reports in files, and a summary for the terminal."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _SUMMED = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepackRun:
-    """Description of what a run worked on.
+    """Source, destination and progress of a run.
 
     Attributes:
-        source: Folder or list, as given.
+        source: Folder or list, as the user gave it.
         source_path: Real path of the source.
         entries: Hash of the source's paths and labels.
-        destination: Output folder, as given.
+        destination: Output folder, as the user gave it.
         settings: Settings of the outputs.
-        away: Number of finished files whose source does not exist now.
+        away: Number of finished files whose source is missing now.
         elapsed_seconds: Duration of the run.
         done_before: Number of files that earlier runs have finished.
     """
@@ -62,9 +62,9 @@ class RepackRun:
 
 @dataclass(frozen=True)
 class ReportedBytes:
-    """Bytes of files and of their video streams. The ratio counts streams that kept their size.
+    """Sizes in bytes of files and of their video streams.
 
-    The ratio is None without such streams.
+    ``unscaled_ratio`` compares the streams of videos that were not scaled. It is None without them.
     """
 
     source: int
@@ -76,7 +76,7 @@ class ReportedBytes:
 
 @dataclass(frozen=True)
 class ReportedPsnr:
-    """PSNR in dB. The worst is the lower of luma and all planes of a file."""
+    """PSNR in dB. For the worst file, the lower value of luma and all planes is given."""
 
     mean: float | None
     mean_luma: float | None
@@ -86,7 +86,7 @@ class ReportedPsnr:
 
 @dataclass(frozen=True)
 class RepackFailure:
-    """A file that was not repacked. The kind is one of :data:`KINDS`."""
+    """A file that was not repacked. ``kind`` is a key of :data:`KINDS`."""
 
     path: str
     kind: str
@@ -98,16 +98,16 @@ class RepackReport:
     """Totals over the files of a run.
 
     Attributes:
-        run: Description of the run.
+        run: Source, destination and progress.
         files, done, failed: Numbers of files.
-        bytes: Sizes of sources and outputs, bytes.
-        seconds: Duration of the videos.
+        bytes: Sizes of sources and outputs.
+        seconds: Total duration of the videos.
         cpu_seconds: Processor time.
-        psnr: Quality of the outputs, dB.
+        psnr: Quality of the outputs.
         crf: Lowest and highest crf.
-        resampled: Number of files of variable rate, which now have a constant rate.
-        frames_not_shown: Frames of the sources that no frame of the outputs shows.
-        damaged: Files with frames that do not decode or are damaged.
+        resampled: Number of files whose variable frame rate became constant.
+        frames_not_shown: Number of frames that are missing in the outputs.
+        damaged: Paths of files with frames that do not decode or are damaged.
         failures: Files that were not repacked.
     """
 
@@ -126,7 +126,7 @@ class RepackReport:
     failures: list[RepackFailure]
 
     def content(self) -> dict[str, Any]:
-        """Return the content of ``repack.json``, with the facts about the run at its top."""
+        """Return the content of ``repack.json``, which begins with the fields of ``run``."""
         own = asdict(self)
         return {**own.pop("run"), **own}
 
@@ -134,7 +134,7 @@ class RepackReport:
 def repack_report(
     items: list[Item], record_of: Callable[[str], Record | None], run: RepackRun
 ) -> RepackReport:
-    """Return the totals over files. Each file must have a record."""
+    """Return the totals over the records of all files."""
     sums: Counter[str] = Counter()
     crf: list[float] = []
     worst: tuple[float | None, str | None] = (None, None)
@@ -193,7 +193,7 @@ def repack_report(
 
 
 def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
-    """Return the paths of the report, the failures and, for a list, the new list."""
+    """Return the paths of the report, the failures and, if the source is a list, the new list."""
     names = [f"{plan.prefix}repack.json", f"{plan.prefix}failed.txt"]
     return [folder / name for name in (*names, plan.list_name) if name]
 
@@ -201,7 +201,10 @@ def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
 def write_results(
     folder: Path, plan: RepackPlan, items: list[Item], report: RepackReport
 ) -> list[Path]:
-    """Write report, failures (``path<TAB>reason``) and a list's new list; return their paths."""
+    """Write the files of :func:`result_paths`; return their paths.
+
+    Failures are lines ``path<TAB>reason``. Without failures, their file is removed.
+    """
     written = result_paths(folder, plan)
     write_text(written[0], json.dumps(report.content(), indent=2) + "\n")
     failures = written[1]
@@ -232,7 +235,7 @@ def describe_repack(report: RepackReport) -> str:
     lines = [f"{report.files:,} files: {report.done:,} done, {report.failed:,} failed"]
     if report.done:
         ratio = size.unscaled_ratio
-        unscaled = "" if ratio is None else f", {ratio:.2f} x for those not scaled"
+        unscaled = "" if ratio is None else f", {ratio:.2f} x for videos that were not scaled"
         files, streams = (
             f"{before / 1e6:,.1f} MB -> {after / 1e6:,.1f} MB"
             for before, after in (
@@ -249,11 +252,11 @@ def describe_repack(report: RepackReport) -> str:
             "core's time",
         ]
     if report.run.away:
-        lines.append(f"  {report.run.away} of the done whose source does not exist now")
+        lines.append(f"  {report.run.away} finished files whose source is missing now")
     if report.resampled:
         hidden = report.frames_not_shown
-        never = f"; {hidden:,} of their frames are never shown" if hidden else ""
-        lines.append(f"  {report.resampled} of variable frame rate, now constant{never}")
+        lost = f"; {hidden:,} of their frames are left out" if hidden else ""
+        lines.append(f"  {report.resampled} with variable frame rate, which is constant now{lost}")
     if report.damaged:
         damaged, first = len(report.damaged), printable_utf8(report.damaged[0])
         lines.append(

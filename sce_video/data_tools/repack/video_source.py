@@ -1,4 +1,4 @@
-"""A source video as the frames that its output shows: upright, scaled, 8 bit yuv420p."""
+"""A source video, and its frames as the output shows them: upright, scaled, 8-bit yuv420p."""
 
 from __future__ import annotations
 
@@ -59,17 +59,18 @@ def frames_of_span(reader: AvReader, span: Span | None) -> np.ndarray:
 _COMMON = tuple(
     rate for whole in range(1, 241) for rate in (Fraction(whole), Fraction(whole * 1000, 1001))
 )
-#: Limit on output frames per source frame, for a long still after a burst at a high rate.
+#: Largest number of output frames per source frame. A video may have a burst of frames at a high
+#: rate, and then a long still.
 MOST_REPEATS = 8
-_JITTER = 0.1  # frames by which timestamps at a constant rate may deviate
+_JITTER = 0.1  # deviation of timestamps that still counts as a constant rate, in frames
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Constant rate and source frames of an output of N frames."""
+    """Constant rate of an output, and the source frame for each of its N frames."""
 
     rate: Fraction  # frames per second
-    shown: np.ndarray  # (N,) int64, ascending: source frame of output frame 0, 1,
+    shown: np.ndarray  # (N,) int64, ascending: source frame of each output frame
     constant: bool  # whether the source has this rate, so that ``shown`` is 0, 1, ..., N - 1
 
 
@@ -78,18 +79,18 @@ def make_schedule(
 ) -> Schedule:
     """Choose a constant rate and the source frame for each output frame.
 
-    A source of constant rate, up to the rounding of its timestamps and a tenth of a frame, keeps
-    its rate and all its frames. Otherwise the rate is the median rate of its frames or, if that
-    gives more than 8 times the source's frames, the highest rate that does not. Each output frame
-    is the frame that the source shows at its time. Source frames closer together than the output's
-    may not be shown at all. ::
+    A source with a constant rate keeps its rate and all its frames. Its timestamps may be rounded
+    and deviate by a tenth of a frame. Otherwise the rate is the median rate of the frames, but at
+    most so high that the output has 8 times as many frames. Each output frame is the source frame
+    that is displayed at this time. If source frames are closer together than output frames, some
+    are left out::
 
         source   |--0--|--1--|--------2--------|--3--|      (0.1 s, 0.1 s, 0.3 s, 0.1 s)
         output   |--0--|--1--|--2--|--2--|--2--|--3--|      10 per second
 
     Args:
         timestamps: (F,) seconds of the source's frames, ascending from 0.
-        duration: Seconds to the end of the last frame.
+        duration: End of the last frame in seconds.
         stated: Rates that the container states, the most reliable first.
         tick: Seconds of one unit of the container's time base.
     """
@@ -99,14 +100,14 @@ def make_schedule(
         return Schedule(rate, np.arange(count), True)
     duration = max(duration, float(timestamps[-1]), 1e-3)
     nominal = rate or _usual_rate(timestamps, stated, tick) or Fraction(25)
-    most = MOST_REPEATS * count / duration  # rounded down to a small denominator
+    most = MOST_REPEATS * count / duration  # next, rounded down to a small denominator
     small = (
         Fraction(math.floor(most * 1000), 1000) if most >= 1 else Fraction(1, math.ceil(1 / most))
     )
     nominal = min(nominal, small)
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
-    # The timestamps of the source are rounded to ticks, but the timestamps of the output are exact.
+    # The source's timestamps are rounded to ticks, but the output's timestamps are exact.
     slack = min(tick, float(_JITTER / nominal)) + 1e-9
     shown = np.searchsorted(timestamps, times + slack, side="right") - 1
     return Schedule(nominal, np.maximum(shown, 0), False)
@@ -115,7 +116,7 @@ def make_schedule(
 def _constant_rate(
     timestamps: np.ndarray, stated: Sequence[Fraction], tick: float
 ) -> Fraction | None:
-    """Return the rate whose grid all timestamps lie on; None without one."""
+    """Return the constant rate of the timestamps; None if the rate varies."""
     count = len(timestamps)
     candidates = list(stated)
     if count > 1 and timestamps[-1] > 0:
@@ -125,14 +126,14 @@ def _constant_rate(
     for rate in [rate for rate in candidates if rate > 0]:
         frame = rate.denominator / rate.numerator
         error = np.abs(timestamps - np.arange(count) * frame).max()
-        # A tick may be as long as a frame (AVI). Then a gap of one frame is not caused by rounding.
+        # In AVI, a tick may be as long as a frame, so a gap of one frame is not due to rounding.
         if error <= max(_JITTER * frame, min(tick, 0.4 * frame)) + 1e-9:
             return rate
     return None
 
 
 def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float) -> Fraction | None:
-    """Return the median rate of the frames, snapped to a stated or common rate within rounding."""
+    """Return the median rate, or a stated or common rate that equals it up to rounding."""
     gaps = np.diff(timestamps)
     gaps = gaps[gaps > 0]
     if not gaps.size:
@@ -145,29 +146,30 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
     return Fraction(1 / gap).limit_denominator(1001)
 
 
-#: A video up to this size is decoded once and kept in memory, such as 2,000 frames of 340 x 256 (67
-#: seconds).
+#: Frames of a video up to this size in bytes are kept in memory, for example 2,000 frames of
+#: 340 x 256 (67 s).
 HELD_BYTES = 256 * 2**20
-#: Maximum bytes kept of a longer video, to compare with when it is decoded a second time.
+#: Maximum size in bytes of the frames that are kept of a longer video, to be compared with the
+#: output.
 SAMPLE_BYTES = 32 * 2**20
-#: Maximum number of frames kept of a longer video, whatever their size is.
+#: Maximum number of these frames.
 _SAMPLE_FRAMES = 240
-#: FFmpeg's number of the colour matrix of RGB, which has none (AVCOL_SPC_RGB).
+#: FFmpeg's colour matrix for RGB (AVCOL_SPC_RGB).
 _RGB = 0
-#: FFmpeg's number of an unknown colour matrix (AVCOL_SPC_UNSPECIFIED).
+#: FFmpeg's value for an unknown colour matrix (AVCOL_SPC_UNSPECIFIED).
 _UNSPECIFIED = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFacts:
-    """Facts that decoding the source has found.
+    """Facts about a source that were found by decoding it.
 
     Attributes:
-        frames: Frames that decode.
-        promised: Frames for which the container has packets.
-        damaged: Frames in which the decoder concealed errors.
+        frames: Number of frames that decode.
+        promised: Number of frames for which the container has packets.
+        damaged: Number of frames in which the decoder concealed errors.
         seconds: Duration.
-        video_bytes: Bytes of the packets of the video.
+        video_bytes: Size in bytes of the packets that were decoded.
     """
 
     frames: int
@@ -179,25 +181,33 @@ class SourceFacts:
 
 @dataclass
 class VideoSource:
-    """A source and the facts from decoding it once."""
+    """A source after it was decoded once.
 
-    path: str  # the file
-    schedule: Schedule  # rate of the output, and the source's frame for each of its frames
+    Attributes:
+        path: Path of the file.
+        schedule: Rate of the output, and the source frame for each output frame.
+        facts: Facts about the source.
+        tags: Attributes of the encoder that define the meaning of colours and pixels.
+        held: Prepared frames by their number in the source. Of a long video, only a sample is held.
+        preparation: Conversion of decoded frames to prepared frames.
+        limits: Limits on the size of decoded frames.
+        span: Start and end of the segment in seconds; None for the whole file.
+    """
+
+    path: str
+    schedule: Schedule
     facts: SourceFacts
-    tags: dict[str, Any]  # encoder attributes that define the meaning of colours and pixels
-    # Prepared frames by their number in the source, see :class:`Preparation`; all of them, or for a
-    # long video a sample.
+    tags: dict[str, Any]
     held: dict[int, np.ndarray]
-    preparation: Preparation  # makes them of decoded frames
-    limits: DecodeLimits  # how large decoded frames may be
-    # (start, end) in seconds of the part that is shown; None for the whole file.
-    span: tuple[float, float] | None = None
+    preparation: Preparation
+    limits: DecodeLimits
+    span: Span | None = None
 
     def prepared_frames(self) -> Iterator[np.ndarray]:
-        """Yield the frames of the output in order, (3 H / 2, W) uint8 each: Y, then U, then V.
+        """Yield the output frames in order, (3 H / 2, W) uint8 each, with the planes Y, U and V.
 
         Raises:
-            VideoDecodeError: If the file has changed meanwhile.
+            VideoDecodeError: If the file has changed since it was read.
         """
         shown = self.schedule.shown
         if len(self.held) == self.facts.frames:
@@ -268,13 +278,12 @@ def read_source(
 
 
 def _choose(count: int, frame_bytes: int, run: int) -> Callable[[int], bool]:
-    """Return which of about ``count`` frames are kept: all, or evenly spread runs of ``run``.
+    """Return a function that decides which of ``count`` frames are kept.
 
-    A run that exceeds the memory for a sample is shortened to fit.
+    These are all frames or, if memory is too small, evenly spread runs of ``run`` frames.
     """
     if count * frame_bytes <= HELD_BYTES:
-        limit = 2 * HELD_BYTES // frame_bytes  # should far more decode than promised
-        return lambda number: number < limit
+        return lambda number: True
     run = min(run, max(1, SAMPLE_BYTES // frame_bytes))
     runs = max(1, min(SAMPLE_BYTES // frame_bytes, _SAMPLE_FRAMES) // run)
     every = max(run, count // runs)
@@ -282,10 +291,10 @@ def _choose(count: int, frame_bytes: int, run: int) -> Callable[[int], bool]:
 
 
 def colour_tags(frame: av.VideoFrame, pixel_aspect: Any, turns: int) -> dict[str, Any]:
-    """Return encoder settings for the meaning of the source's colours and its pixel shape.
+    """Return attributes of the encoder that define the meaning of colours and the shape of pixels.
 
-    Values always have limited range. Pixels that are not square stay as they are and are tagged,
-    because every reader returns the stored pixels, both for the source and for the output.
+    Values always have limited range. Pixels that are not square are tagged and not resampled,
+    because all readers return pixels as they are stored, for the source and for the output.
     """
     matrix, pixels = int(frame.colorspace), frame.format
     is_rgb = pixels.is_rgb or pixels.name.startswith(("pal", "gray", "mono"))
@@ -303,22 +312,21 @@ def colour_tags(frame: av.VideoFrame, pixel_aspect: Any, turns: int) -> dict[str
 class Preparation:
     """Conversion of decoded frames to the encoder's input.
 
-    A frame is rotated as the file says, scaled (bicubic, which averages when it makes a frame
-    smaller) and converted to 8-bit yuv420p of limited range. Transparency is dropped. All frames
-    get the size of the ``first`` one.
+    A frame is rotated as the file's metadata says, scaled (bicubic with antialiasing) and converted
+    to 8-bit yuv420p of limited range. Transparency is dropped. All frames get the size of the
+    ``first`` frame.
 
     Attributes:
-        turns: Quarter turns counter-clockwise, plus 4 if the frame is mirrored before it is turned.
-        size: (H, W) of the output.
-        scaled: Whether the size differs from the source's by more than an odd row or column.
-        frame_bytes: Size of a prepared frame, bytes.
+        turns: Number of quarter turns counter-clockwise, plus 4 if frames are mirrored first.
+        size: Height and width of the output.
+        scaled: Whether frames are scaled. Cutting off an odd row or column is not scaling.
+        frame_bytes: Size of a prepared frame in bytes.
     """
 
     def __init__(self, first: av.VideoFrame, settings: Settings) -> None:
         self.turns = orientation_of(first)
         shown = (first.height, first.width) if self.turns % 2 == 0 else (first.width, first.height)
         self.size = settings.target_size(*shown)
-        # Cropped by a row or column, not scaled, if nothing else is missing.
         cropped = all(0 <= a - b <= 1 for a, b in zip(shown, self.size, strict=True))
         self.scaled = not cropped
         self._scaled_size = shown if cropped else self.size

@@ -117,6 +117,13 @@ def best_video_stream(path: str, container: Any) -> Any:
     return best
 
 
+def stated_seconds(container: Any, stream: Any) -> float | None:
+    """Return the duration that the header states for a stream, otherwise for the whole file."""
+    if stream.duration is not None and stream.time_base is not None:
+        return float(stream.duration * stream.time_base)
+    return None if container.duration is None else container.duration / av.time_base
+
+
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
     """Return options with which a decoder refuses frames that are much too large."""
     # It counts coded pixels, which may include rows and columns that are not displayed.
@@ -237,11 +244,9 @@ class AvFile:
     @property
     def stated_duration(self) -> float | None:
         """Return the seconds that the header states; None if it states none for this stream."""
-        if self.stream.duration is not None and self.stream.time_base is not None:
-            return float(self.stream.duration * self.stream.time_base)
-        duration = self.container.duration
-        alone = len(self.container.streams) == 1
-        return duration / av.time_base if alone and duration is not None else None
+        if self.stream.duration is None and len(self.container.streams) > 1:
+            return None
+        return stated_seconds(self.container, self.stream)
 
     def quick_was_enough(self, table: FrameTable) -> bool:
         """Return whether decoding returns the same frames as without ``quick``."""

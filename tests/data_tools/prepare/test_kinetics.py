@@ -140,7 +140,7 @@ def test_a_clip_of_other_seconds_is_missing(tree):
         (f"{HEADER}\nzumba,#NAME?,3,13,train\n", "line 2: youtube_id '#NAME[?]' does not have 11"),
         (
             f"{HEADER}\nzumba,aaaaaaaaaaa,3,13,val\n",
-            "line 2: split 'val' does not belong in the file of split",
+            "line 2: split 'val' does not belong in the file of the split",
         ),
         (
             f"{HEADER}\n\nzumba,aaaaaaaaaaa,3,13,train\nzumba,aaaaaaaaaaa,3,13,train\n",

@@ -137,7 +137,7 @@ FAULTS = [
     (
         "cars",
         mat("devkit/cars_test_annos_withlabels.mat", {"annotations": NO_LABELS}),
-        "have no 'class' and 'fname'; the test set needs the file with labels",
+        "have no 'class' and 'fname'. For the test set, use the file with labels",
     ),
     (
         "flowers",

@@ -262,7 +262,7 @@ def test_wrong_outputs_are_refused(tmp_path, monkeypatch):
         return refused(path, tmp_path, min_psnr=30)[1]
 
     assert "frame count (19 of 20)" in spoil(frames=lambda made: made[:-1])
-    assert "time stamp" in spoil(rate=Fraction(24))
+    assert "timestamp" in spoil(rate=Fraction(24))
     assert "key frames" in spoil(x264="keyint=5:scenecut=0")
     assert "PSNR" in spoil(frames=lambda made: [*made[1:], made[-1]])
 

@@ -158,9 +158,9 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("v.mp4", "x", 1, "b.mp4", 0), "line 3: start 'x' must be a number of seconds"),
-        (("v.mp4", 2, 1, "b.mp4", 0), "line 3: end 1 must lie after start 2"),
-        (("", 0, 1, "b.mp4", 0), "line 3: column 'path' is empty"),
+        (("v.mp4", "x", 1, "b.mp4", 0), "line 3: start is not a time: 'x'"),
+        (("v.mp4", 2, 1, "b.mp4", 0), "line 3: the segment ends at 1 s, before its start at 2 s"),
+        (("", 0, 1, "b.mp4", 0), "line 3: the column 'path' is empty"),
         (("v.mp4", 0, 1, "../b.mp4", 0), "line 3: output '../b.mp4' must be a path below"),
         (("v.mp4", 0, 2, "b.mp4", 0), r"line 3: v\.mp4@0\.000-2\.000 is listed twice"),
         (("v.mp4", 0, 1, "b.mp4", "walk"), "line 3: label 'walk' must be a whole number"),

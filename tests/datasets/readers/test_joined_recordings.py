@@ -132,7 +132,7 @@ def test_verify_says_so_and_calls_the_file_readable(two_recordings):
     assert (facts.video.frames, facts.video.packets, facts.video.restarts) == (160, 160, 1)
     assert facts.video.seconds == pytest.approx(6.4, abs=0.01)
     problems = file_problems(two_recordings, facts)
-    assert problems == [("clock", "its clock restarts or jumps at 1 place: time counts on there")]
+    assert problems == [("clock", "its clock restarts or jumps at 1 place, where time continues")]
 
 
 @pytest.mark.parametrize("span", [None, (0.4, 1.2), (3.6, 4.4), (4.4, 6.0)])
