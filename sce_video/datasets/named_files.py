@@ -42,11 +42,11 @@ from sce_video.utils.storage import is_url
 
 
 def check_run(run: str | Path) -> None:
-    """Check that RUN refers to a checkpoint, as far as possible without reading or downloading.
+    """Check that RUN refers to a checkpoint, as far as possible without reading or downloading it.
 
     Raises:
         FileNotFoundError: If the folder has no checkpoints, or the file does not exist.
-        ValueError: If ``hf:`` is followed by neither a folder nor a name, or a pool is unknown.
+        ValueError: If ``hf:`` is not followed by a folder or a name, or a pool is unknown.
     """
     run, pool = split_pool(run)
     if pool is not None:
@@ -68,7 +68,7 @@ def check_network(source: str) -> None:
 
     Raises:
         FileNotFoundError: If the run or file does not exist.
-        ValueError: If ``hf:`` is followed by neither a folder nor a name, or a pool is unknown.
+        ValueError: If ``hf:`` is not followed by a folder or a name, or a pool is unknown.
     """
     if is_model(source) or packaged_network(source):
         check_run(source)
@@ -79,12 +79,12 @@ def check_network(source: str) -> None:
 def check_videos(
     root: str, extensions: Sequence[str] | None = None, dataset: str | None = None
 ) -> None:
-    """Check that a table, or a folder with a video, exists; print which files are left out.
+    """Check that a table or a folder with videos exists, and print which files are left out.
 
     Args:
         root: Path of the table or folder.
         extensions: Extensions of the files in a folder.
-        dataset: Registered class that lists the videos of the folder, whatever their names.
+        dataset: Registered class that lists the videos of the folder itself.
 
     Raises:
         FileNotFoundError: If the table does not exist.
@@ -100,13 +100,13 @@ def check_videos(
         check_exists(root, "table")
         return
     if os.path.isfile(root):
-        raise ValueError(f"{root} is a file: give a folder of videos, or a table (v.lance)")
+        raise ValueError(f"{root} is a file. Give a folder of videos or a table (v.lance)")
     check_folder(root)
     tell_others(root, extensions)
 
 
 def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
-    """Print how many files of a folder are left out because their names are not video names.
+    """Print how many files of a folder are left out because of their extensions.
 
     Raises:
         ValueError: If the folder contains no video.
@@ -122,7 +122,7 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
 
 
 def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
-    """Raise FileNotFoundError for a missing local path; URLs and table rows are not checked."""
+    """Raise FileNotFoundError if a local path does not exist. URLs and rows are not checked."""
     if path is None:
         return
     name = os.fspath(path)
@@ -131,7 +131,7 @@ def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
 
 
 def check_index(folder: str) -> None:
-    """Raise FileNotFoundError unless a folder holds an index, or is a table."""
+    """Raise FileNotFoundError unless a folder contains an index or is a table."""
     files = (file for kind in ("features*", "records*") for file in Path(folder).glob(kind))
     if not is_table_folder(folder) and next(files, None) is None:
         raise FileNotFoundError(
@@ -147,7 +147,7 @@ class ListedVideos:
     Attributes:
         videos: Paths and labels, N entries.
         root: Folder that the paths are relative to.
-        lines: (N,) line number of every entry in the list, counted from 1; None for a folder.
+        lines: (N,) line number of each entry, counted from 1; None for a folder.
     """
 
     videos: VideoList
@@ -158,18 +158,18 @@ class ListedVideos:
 def listed_videos(
     source: str, data_root: str | None, extensions: Sequence[str] | None = None
 ) -> ListedVideos:
-    """List the videos of a folder or of an annotation list; print which files are left out.
+    """List the videos of a folder or an annotation list, and print which files are left out.
 
     Args:
         source: Folder or list.
         data_root: Folder that the paths of a list are relative to. None uses the folder of the list
             or the current folder, whichever contains one of the first files.
-        extensions: Extensions of the videos in a folder. None accepts all video extensions.
+        extensions: Extensions of the files in a folder. None means all video extensions.
 
     Raises:
         FileNotFoundError: If the list or ``data_root`` does not exist.
-        ValueError: If there are no videos, none of the first files of the list exists, or a folder
-            is given with a ``data_root``.
+        ValueError: If there are no videos, none of the first files of a list exists, or a folder
+            has a ``data_root``.
     """
     if os.path.isdir(source):
         if data_root is not None:
@@ -190,23 +190,27 @@ def listed_videos(
 
 
 def write_problem(path: str) -> str | None:
-    """Return why a file or folder cannot be made at a path; None if it can, or for a URL.
+    """Return why nothing can be written at a path; None if it is writable or a URL.
 
-    A place where nothing can be written is refused before hours of work, not after them.
+    A path that cannot be written is refused before hours of work, not after them.
     """
+    if is_url(path):
+        return None
     target = Path(os.path.abspath(path))
-    # Its own folder, or the first existing folder above it.
+    # The folder itself, or the first existing folder above it.
     around = [target] * target.is_dir() + list(target.parents)
     nearest = next(folder for folder in around if os.path.lexists(folder))
-    reason = "" if os.access(nearest, os.W_OK | os.X_OK) else f"no rights to write in {nearest}"
-    reason = reason if nearest.is_dir() else f"{nearest} is not a folder"
-    if not reason or is_url(path):
+    if not nearest.is_dir():
+        reason = f"{nearest} is not a folder"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        reason = f"no rights to write in {nearest}"
+    else:
         return None
     return f"must be a path that can be written, got {path}: {reason}"
 
 
 def check_out(path: str) -> None:
-    """Raise ValueError for a value of ``--out`` at which nothing can be written."""
+    """Raise ValueError if nothing can be written at the value of ``--out``."""
     if problem := write_problem(path):
         raise ValueError(f"--out {problem}")
 
@@ -214,7 +218,7 @@ def check_out(path: str) -> None:
 def class_names_of(path: str | None) -> list[str] | None:
     """Return the lines of a file of class names (``--classes``); None without a file.
 
-    The first line is the name of label 0. An empty file gives ``[""]``.
+    The first line is the name of label 0. For an empty file, the result is ``[""]``.
 
     Raises:
         FileNotFoundError: If the file does not exist.

@@ -31,8 +31,13 @@ from sce_video.data_tools.prepare.official import (
     read_matches,
     unique_entries,
 )
-from sce_video.datasets.image_datasets import ARRAY_SETS, CIFAR10, CIFAR100, PublishedSet
-from sce_video.datasets.labels import LabelTable
+from sce_video.datasets.image_datasets import (
+    ARRAY_SETS,
+    CIFAR10,
+    CIFAR100,
+    LabelTable,
+    PublishedSet,
+)
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.files import read_json, write_bytes
 
