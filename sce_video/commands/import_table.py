@@ -14,8 +14,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Import the videos and return the exit status, 1 if some failed."""
     options = parse(ImportOptions, argv)
     # Imported here, so that a wrong command line is reported before the readers load.
-    from sce_video.data_tools.tables.fill import import_videos
-    from sce_video.data_tools.tables.writer import describe_import
+    from sce_video.data_tools.table_fill import import_videos
+    from sce_video.data_tools.table_writer import describe_import
 
     result = import_videos(options)
     print(describe_import(result, options.table))

@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, so that a wrong command line is reported before the readers load.
     from sce_video.data_tools.repack.repack_job import repack
     from sce_video.data_tools.repack.repack_report import describe_repack
-    from sce_video.data_tools.tables.writer import describe_import
+    from sce_video.data_tools.table_writer import describe_import
 
     result = repack(options)
     if result.rows is not None:

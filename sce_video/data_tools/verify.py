@@ -16,7 +16,8 @@ from typing import Any
 
 from sce_video import jobs
 from sce_video.data_tools.examination import FileFacts, VideoFacts, examine_file
-from sce_video.datasets.named_files import class_names_of, listed_videos
+from sce_video.data_tools.listed_videos import listed_videos
+from sce_video.datasets.named_files import class_names_of
 from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.video_list import VideoList
 from sce_video.options.prepare import VerifyOptions

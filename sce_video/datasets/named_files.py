@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sce_video.datasets.sources import (
@@ -15,18 +14,11 @@ from sce_video.datasets.sources import (
     is_elsewhere,
     is_table,
     is_table_folder,
-    list_root,
     no_file,
-    scan_folder,
 )
-from sce_video.datasets.video_list import (
-    VIDEO_EXTENSIONS,
-    VideoList,
-    read_annotation_list,
-    video_of,
-)
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
 from sce_video.utils.command import printable
-from sce_video.utils.files import read_text, regular_file, text_encoding
+from sce_video.utils.files import read_text
 from sce_video.utils.run_files import (
     MODEL_PREFIX,
     check_pool,
@@ -140,62 +132,13 @@ def check_index(folder: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class ListedVideos:
-    """Videos of a folder or of an annotation list.
-
-    Attributes:
-        videos: Paths and labels, N entries.
-        root: Folder that the paths are relative to.
-        lines: (N,) line number of each entry, counted from 1; None for a folder.
-    """
-
-    videos: VideoList
-    root: str
-    lines: list[int] | None = None
-
-
-def listed_videos(
-    source: str, data_root: str | None, extensions: Sequence[str] | None = None
-) -> ListedVideos:
-    """List the videos of a folder or an annotation list, and print which files are left out.
-
-    Args:
-        source: Folder or list.
-        data_root: Folder that the paths of a list are relative to. None uses the folder of the list
-            or the current folder, whichever contains one of the first files.
-        extensions: Extensions of the files in a folder. None means all video extensions.
-
-    Raises:
-        FileNotFoundError: If the list or ``data_root`` does not exist.
-        ValueError: If there are no videos, none of the first files of a list exists, or a folder
-            has a ``data_root``.
-    """
-    if os.path.isdir(source):
-        if data_root is not None:
-            raise ValueError(
-                f"{source} is a folder, but --data-root belongs to an annotation list. Remove "
-                "--data-root"
-            )
-        check_videos(source, extensions)
-        return ListedVideos(scan_folder(source, extensions), source)
-    check_exists(source, "list or folder")
-    check_exists(data_root, "folder")
-    videos = read_annotation_list(source)
-    root = list_root(source, data_root, videos)
-    encoding = text_encoding(source)
-    with open(source, encoding=encoding, errors="surrogateescape", opener=regular_file) as file:
-        lines = [number for number, line in enumerate(file, 1) if line.strip()]
-    return ListedVideos(videos, root, lines)
-
-
-def write_problem(path: str) -> str | None:
-    """Return why nothing can be written at a path; None if it is writable or a URL.
+def check_out(path: str) -> None:
+    """Raise ValueError if nothing can be written at the value of ``--out``.
 
     A path that cannot be written is refused before hours of work, not after them.
     """
     if is_url(path):
-        return None
+        return
     target = Path(os.path.abspath(path))
     # The folder itself, or the first existing folder above it.
     around = [target] * target.is_dir() + list(target.parents)
@@ -205,14 +148,8 @@ def write_problem(path: str) -> str | None:
     elif not os.access(nearest, os.W_OK | os.X_OK):
         reason = f"no rights to write in {nearest}"
     else:
-        return None
-    return f"must be a path that can be written, got {path}: {reason}"
-
-
-def check_out(path: str) -> None:
-    """Raise ValueError if nothing can be written at the value of ``--out``."""
-    if problem := write_problem(path):
-        raise ValueError(f"--out {problem}")
+        return
+    raise ValueError(f"--out must be a path that can be written, got {path}: {reason}")
 
 
 def class_names_of(path: str | None) -> list[str] | None:

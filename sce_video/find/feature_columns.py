@@ -48,7 +48,7 @@ def write_feature_column(
     are stored in the temporary folder until all have been written.
 
     Args:
-        table: Path or URI of a table of :func:`~sce_video.data_tools.tables.import_videos`.
+        table: Path or URI of a table of :func:`~sce_video.data_tools.table_fill.import_videos`.
         name: Name of the column without prefix: letters, digits and ``_``.
         paths: N paths as in the table.
         features: (N, D) float features.

@@ -16,6 +16,7 @@ from helpers.videos import damaged_h264, decode_all, numbered_frames, remux, tri
 
 from sce_video.data_tools import examination as module
 from sce_video.data_tools.examination import FileFacts, examine_file
+from sce_video.data_tools.listed_videos import listed_videos
 from sce_video.data_tools.verify import (
     Problem,
     VerifyJob,
@@ -25,7 +26,6 @@ from sce_video.data_tools.verify import (
     write_table,
 )
 from sce_video.datasets import FrameCountError, open_reader
-from sce_video.datasets.named_files import listed_videos
 from sce_video.datasets.readers.base import VideoTimeoutError
 from sce_video.datasets.video_list import VideoList
 from sce_video.jobs import Item, Record, RecordStore, Workers, file_state, is_current

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sce_video.datasets.named_files import ListedVideos
+from sce_video.data_tools.listed_videos import ListedVideos
 from sce_video.datasets.segments import segment_of_row
 from sce_video.datasets.text_tables import read_csv_table
 from sce_video.datasets.video_list import MAX_LABEL

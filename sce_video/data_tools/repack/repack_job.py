@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video import jobs
+from sce_video.data_tools.listed_videos import listed_videos
 from sce_video.data_tools.repack.encode import COMMENT, repack_file
 from sce_video.data_tools.repack.plan import (
     EncoderLimits,
@@ -36,10 +37,10 @@ from sce_video.data_tools.repack.repack_report import (
     result_paths,
     write_results,
 )
-from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
-from sce_video.data_tools.tables.video_row import RowSource, VideoRow, unread_row, video_row
-from sce_video.data_tools.tables.writer import ImportResult
-from sce_video.datasets.named_files import check_exists, listed_videos
+from sce_video.data_tools.table_fill import Progress, RowMaker, fill_table, row_sources
+from sce_video.data_tools.table_writer import ImportResult
+from sce_video.data_tools.video_row import RowSource, VideoRow, unread_row, video_row
+from sce_video.datasets.named_files import check_exists
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import listed_extensions

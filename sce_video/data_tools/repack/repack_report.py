@@ -94,11 +94,10 @@ class RepackFailure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepackReport:
+class RepackReport(RepackRun):
     """Totals over the files of a run.
 
     Attributes:
-        run: Source, destination and progress.
         files, done, failed: Numbers of files.
         bytes: Sizes of sources and outputs.
         seconds: Total duration of the videos.
@@ -111,7 +110,6 @@ class RepackReport:
         failures: Files that were not repacked.
     """
 
-    run: RepackRun
     files: int
     done: int
     failed: int
@@ -124,11 +122,6 @@ class RepackReport:
     frames_not_shown: int
     damaged: list[str]
     failures: list[RepackFailure]
-
-    def content(self) -> dict[str, Any]:
-        """Return the content of ``repack.json``, which begins with the fields of ``run``."""
-        own = asdict(self)
-        return {**own.pop("run"), **own}
 
 
 def repack_report(
@@ -165,7 +158,7 @@ def repack_report(
         return round(sums[name] / sums[of], digits) if sums[of] else None
 
     return RepackReport(
-        run=run,
+        **vars(run),
         files=len(items),
         done=sums["done"],
         failed=len(failures),
@@ -206,7 +199,7 @@ def write_results(
     Failures are lines ``path<TAB>reason``. Without failures, their file is removed.
     """
     written = result_paths(folder, plan)
-    write_text(written[0], json.dumps(report.content(), indent=2) + "\n")
+    write_text(written[0], json.dumps(asdict(report), indent=2) + "\n")
     failures = written[1]
     if report.failures:
         space = str.maketrans("\t\n\r", "   ")
@@ -251,8 +244,8 @@ def describe_repack(report: RepackReport) -> str:
             f"  time: {report.seconds:,.0f} s of video in {report.cpu_seconds:,.0f} s of one "
             "core's time",
         ]
-    if report.run.away:
-        lines.append(f"  {report.run.away} finished files whose source is missing now")
+    if report.away:
+        lines.append(f"  {report.away} finished files whose source is missing now")
     if report.resampled:
         hidden = report.frames_not_shown
         lost = f"; {hidden:,} of their frames are left out" if hidden else ""

@@ -248,16 +248,24 @@ def read_source(
     damaged = 0
     with AvReader(path, limits=limits) as reader:
         wanted, times, end = frames_of_span(reader, span), reader.timestamps, reader.duration
+        stream = reader.file.stream
         for position, (number, frame) in enumerate(reader.frames(wanted)):
             if preparation is None:
                 preparation = Preparation(frame, settings)
-                tags = colour_tags(frame, reader.pixel_aspect, preparation.turns)
+                # Some files state the shape of pixels only in their frames.
+                aspect = stream.sample_aspect_ratio or reader.file.codec.sample_aspect_ratio
+                tags = colour_tags(frame, aspect, preparation.turns)
                 keep = _choose(len(wanted), preparation.frame_bytes, settings.keyint)
             if keep(position):
                 held[position] = preparation(frame)
             damaged += frame.is_corrupt
             numbers.append(number)
-        rates, tick, video_bytes = reader.stated_rates, float(reader.tick), reader.decoded_bytes
+        rates = [  # the most reliable first
+            Fraction(rate).limit_denominator(10**6)
+            for rate in (stream.guessed_rate, stream.average_rate)
+            if rate
+        ]
+        tick, video_bytes = float(reader.tick), reader.decoded_bytes
     check_damage(path, damaged, len(numbers))
     if preparation is None:
         raise VideoDecodeError(path, "no frame can be decoded")

@@ -13,7 +13,12 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from sce_video.datasets.readers.av_file import AvStream, NoRestartPointError, WrongIndexError
+from sce_video.datasets.readers.av_file import (
+    AvFile,
+    AvStream,
+    NoRestartPointError,
+    WrongIndexError,
+)
 from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
     STREAMED_FRAMES,
@@ -195,33 +200,19 @@ class AvReader(VideoReader):
         self.duration = float(self.timestamps[-1]) + last
 
     @property
-    def facts(self) -> tuple[str, str, int, float]:
-        """Return container, codec, pixels per frame and mean distance of key frames."""
-        codec = self._stream.file.codec
-        keys = max(1, int(self._stream.table.is_key.sum()))
-        pixels = (codec.width or 0) * (codec.height or 0)
-        return self._stream.file.format, codec.name, pixels, len(self._pts) / keys
+    def file(self) -> AvFile:
+        """Return the open file, with FFmpeg's stream and decoder."""
+        return self._stream.file
 
     @property
     def tick(self) -> Fraction:
         """Return the seconds of one unit of the container's timestamps."""
-        return Fraction(self._stream.file.stream.time_base or Fraction(1, 1000))
+        return Fraction(self.file.stream.time_base or Fraction(1, 1000))
 
     @property
-    def stated_rates(self) -> list[Fraction]:
-        """Return the frames per second that the container states, the most reliable first."""
-        stream = self._stream.file.stream
-        rates = (stream.guessed_rate, stream.average_rate)
-        return [Fraction(rate).limit_denominator(10**6) for rate in rates if rate]
-
-    @property
-    def pixel_aspect(self) -> Fraction | None:
-        """Return the width of a pixel relative to its height; None or 0 if it is not stated.
-
-        Some files state it only in their frames, so one must have been decoded before.
-        """
-        file = self._stream.file
-        return file.stream.sample_aspect_ratio or file.codec.sample_aspect_ratio
+    def key_distance(self) -> float:
+        """Return the mean distance of key frames, in frames."""
+        return len(self._pts) / max(1, int(self._stream.table.is_key.sum()))
 
     @property
     def decoded_bytes(self) -> int:

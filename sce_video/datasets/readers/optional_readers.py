@@ -41,7 +41,8 @@ class FallbackReader(VideoReader):
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         super().__init__(path, **options)
         fallback = AvReader(path, **options)
-        self._pixels = fallback.facts[2]
+        codec = fallback.file.codec
+        self._pixels = (codec.width or 0) * (codec.height or 0)
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
         self._fallback: AvReader | None = fallback  # None if frames come from the library
         # If there is a correction, frames are missing, and it refers to PyAV's frames.
@@ -59,7 +60,7 @@ class FallbackReader(VideoReader):
     @classmethod
     def can_read(cls, av_reader: AvReader) -> bool:
         """Return whether the library is known to return PyAV's frames for this file."""
-        container, codec = av_reader.facts[:2]
+        container, codec = av_reader.file.format, av_reader.file.codec.name
         if container not in _CONTAINERS or codec not in cls.codecs or av_reader.by_count:
             return False
         if av_reader.restarts or av_reader.has_false_keys:  # the libraries start decoding there

@@ -151,7 +151,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
     assert "gone.mp4@0.000-1.000\t" in failed
     written = (out / "second.mp4").stat().st_mtime_ns
     again, _ = repack_files(plan, str(out), SETTINGS, EncoderLimits())
-    assert again.run.done_before == 2
+    assert again.done_before == 2
     assert (out / "second.mp4").stat().st_mtime_ns == written
 
 

@@ -15,8 +15,8 @@ from helpers.videos import join_recordings, numbered_frames, read_numbers, write
 from sce_video.data_tools.examination import examine_file
 from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
-from sce_video.data_tools.tables.video_row import RowSource, video_row
 from sce_video.data_tools.verify import file_problems
+from sce_video.data_tools.video_row import RowSource, video_row
 from sce_video.datasets import VideoDecodeError, open_reader
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.readers.frame_table import Clock

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sce_video import jobs
-from sce_video.data_tools.tables.video_row import RowSource, VideoRow, unread_row, video_row
-from sce_video.data_tools.tables.writer import ImportResult, TableWriter, write_rows
-from sce_video.datasets.named_files import listed_videos
+from sce_video.data_tools.listed_videos import listed_videos
+from sce_video.data_tools.table_writer import ImportResult, TableWriter, write_rows
+from sce_video.data_tools.video_row import RowSource, VideoRow, unread_row, video_row
 from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.tables.row_columns import table_path
 from sce_video.datasets.tables.table import TableError, is_remote

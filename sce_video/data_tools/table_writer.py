@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from sce_video.data_tools.tables.video_row import VideoRow
+from sce_video.data_tools.video_row import VideoRow
 from sce_video.datasets.tables.reader_process import open_dataset
 from sce_video.datasets.tables.row_columns import STREAM, check_format, schema
 from sce_video.datasets.tables.table import (
@@ -50,7 +50,7 @@ def write_rows(table: str, rows: Iterable[VideoRow]) -> list[str]:
 
     Args:
         table: Path or URI of a table that :class:`TableWriter` has created.
-        rows: Rows from :func:`~sce_video.data_tools.tables.video_row.video_row`.
+        rows: Rows from :func:`~sce_video.data_tools.video_row.video_row`.
 
     Returns:
         JSON of each new fragment, for :meth:`TableWriter.commit`.
