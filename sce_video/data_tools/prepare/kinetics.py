@@ -216,7 +216,7 @@ def add_k200(
         if name not in k400:
             raise ValueError(
                 f"class {name!r} of K200 is not in the CSV files; {nearest(name, k400)}. For "
-                "another subset of Kinetics-400, set --k200-classes to its class list"
+                "another subset of Kinetics-400, give its list of classes with --k200-classes FILE"
             )
     classes = tuple(sorted(class_names))
     new_label = {k400.index(name): label for label, name in enumerate(classes)}
