@@ -128,7 +128,7 @@ _ALLOWED = {
     "sce_video/find/table_store.py": 1,  # the rename of a new table, complete beside its place
     "sce_video/interop/export/networks.py": 1,  # to the temporary file of atomic_file
     "sce_video/interop/export/viewers.py": 1,  # in an unfinished folder
-    "sce_video/runs/sweep_run.py": 1,  # a log, the output of other processes
+    "sce_video/runs/sweep.py": 1,  # a log, the output of other processes
     "sce_video/find/predict.py": 1,  # to the temporary file of atomic_file
     "sce_video/curation/comparison.py": 1,  # an unfinished file, which is removed at the end
     "sce_video/pages/segments_page.py": 1,  # to the temporary file of atomic_file

@@ -10,7 +10,7 @@ from sce_video.options.command_line import parse
 from sce_video.utils.command import command, printable, shown_failures
 
 if TYPE_CHECKING:
-    from sce_video.runs.choose_result import ChooseResult
+    from sce_video.runs.choose import ChooseResult
 
 
 @command

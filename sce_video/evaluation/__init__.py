@@ -14,6 +14,7 @@ _MODULES = {
     "LiDAR": "metrics.feature_metrics",
     "LinearFitLoop": "linear_fit_loop",
     "LinearProbe": "metrics.feature_metrics",
+    "LinearStartHook": "linear_start_hook",
     "MeanClassAccuracy": "metrics.classification",
     "MultiViewTestLoop": "loop",
     "MultiViewValLoop": "loop",

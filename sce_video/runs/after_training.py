@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,15 @@ from sce_video.utils.run_files import ALARMS, METRICS, PROBE, RESULTS, SCORES, n
 
 #: Clips of each video that is embedded after the training
 TWO_CLIPS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
-#: Seconds that the comparison may take if the command has no time budget.
+#: Seconds that the comparison may take if the command has no time budget
 _SECONDS = 300.0
 #: Share of the remaining budget for the comparison. The page needs the rest.
 _SHARE_OF_REST = 0.75
 #: Smallest share of a whole budget for the comparison, and for the page's videos, if training has
-#: used up the rest.
+#: used up the rest
 LEAST_SHARE = 0.03
+#: Number of clips per video whose features are averaged for the probe, as in sce-video embed
+_CLIPS = 4
 
 
 def compare_with_random(
@@ -74,22 +77,23 @@ def compare_with_random(
     seconds: float = math.inf,
     teacher: VideoModel | None = None,
 ) -> dict[str, float]:
-    """Compare the network of a checkpoint with random weights and others, on training videos.
+    """Compare the network in a checkpoint with random weights and others, on training videos.
 
-    Two clips each from up to ``videos`` videos, at equal steps through the set, are embedded. Files
-    that cannot be read are left out.
+    Two clips of each video are embedded. The videos are at equal steps through the set. Files that
+    cannot be read are left out.
 
     Args:
         checkpoint: Checkpoint of the trained network.
         dataset: Training set.
         videos: Largest number of videos.
-        start: Checkpoint from which training started, which is compared as well; None without one.
+        start: Checkpoint from which training started, which is compared as well; None for random
+            weights.
         seconds: Time limit. The videos embedded by then are compared. They are read in random
             order, so they come from the whole set.
         teacher: Teacher of a distillation, which is compared as well, with frames in its own size.
 
     Returns:
-        A row of :func:`~sce_video.evaluation.random_weights.compare_features`.
+        Row of :func:`~sce_video.evaluation.random_weights.compare_features`.
 
     Raises:
         ValueError: If a checkpoint cannot be read, or fewer than two videos can be read.
@@ -119,11 +123,11 @@ def compare_with_random(
 class ComparedNetworks(VideoModel):
     """Networks with the same input. A video's row contains its clips' features from each network.
 
-    Decoding takes most of the time, so every video is read once for all networks.
+    Every video is read once for all networks, because decoding takes most of the time.
 
     Attributes:
         encoder: Networks by name.
-        sizes: Size of a clip's feature for each network.
+        sizes: Size of each network's clip feature.
     """
 
     encoder: nn.ModuleDict
@@ -151,7 +155,7 @@ class ComparedNetworks(VideoModel):
 
 
 def side_by_side(networks: Mapping[str, VideoModel]) -> ComparedNetworks:
-    """Put networks with the same input next to each other, by name."""
+    """Return networks with the same input as one network that reads every video once."""
     encoders = nn.ModuleDict({name: model.encoder for name, model in networks.items()})
     sizes = {name: model.feature_size for name, model in networks.items()}
     fields = {**vars(next(iter(networks.values()))), "encoder": encoders}
@@ -159,7 +163,7 @@ def side_by_side(networks: Mapping[str, VideoModel]) -> ComparedNetworks:
 
 
 def compared_networks(trained: VideoModel, start: str | Path | None) -> ComparedNetworks:
-    """Put a network next to random weights, pixels and, if given, the initial checkpoint."""
+    """Return a network with random weights, pixels and, if given, the initial checkpoint."""
     settings = trained.settings
     networks = {"trained": trained, "random": with_random_weights(trained)}
     if start is not None:
@@ -178,10 +182,10 @@ def embed_some(
     title: str,
     least: int = 0,
 ) -> Iterator[tuple[int, list[Features]]]:
-    """Yield the index and the two-clip features from each network of some training videos.
+    """Yield the index of some training videos, with the features of two clips from each network.
 
-    Up to ``videos`` videos at equal steps through the set are read in random order. Therefore the
-    videos that are embedded before the time limit come from all of its folders.
+    The videos are at equal steps through the set and are read in random order. Those embedded
+    before the time limit therefore come from all of the set's folders.
 
     Args:
         networks: Networks that embed each video.
@@ -189,7 +193,7 @@ def embed_some(
         videos: Largest number of videos.
         seconds: Time limit.
         title: First words of the progress line.
-        least: Number of readable videos for which the limit is exceeded.
+        least: Number of readable videos that are embedded even if the time limit is exceeded.
     """
     end, read = time.monotonic() + seconds, 0
     chosen = np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
@@ -214,7 +218,10 @@ def embed_some(
 def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) -> None:
     """Log whether the network is better than random weights, and raise an alarm if it is not.
 
-    The comparison uses the remaining ``budget`` of the command, except for the page's time.
+    Args:
+        runner: Runner of the finished training.
+        videos: Largest number of compared videos.
+        budget: Time budget of the command, of which a part is left for the page; None without one.
     """
     seconds = _SECONDS
     if budget is not None:
@@ -226,10 +233,10 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
     )
     try:
         checkpoint = newest_checkpoint(runner.work_dir)
-        start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
-        start = None if start == RANDOM or runner.resumed_from == start else start
-        # Such a run compares its result with the start by its own held-out videos.
-        start = None if keeps_best(runner.cfg) else start
+        start = at(runner.cfg, "pretrained") or at(runner.cfg, "load_from")
+        # A run that keeps its best checkpoint has compared it with the start on held-out videos.
+        if start in (RANDOM, runner.resumed_from) or keeps_best(runner.cfg):
+            start = None
         dataset, teacher = runner.train_dataloader.dataset, compared_teacher(runner.cfg)
         row = compare_with_random(checkpoint, dataset, videos, start, seconds, teacher)
     except Exception as error:  # a user's dataset can raise any error
@@ -249,9 +256,9 @@ def no_better(row: Mapping[str, Any]) -> NamedWarning | None:
         return None
     first = next(iter(sentences(row)))
     text = (
-        f"the network is {first}. Train longer (--hours, --epochs); look at the loss, which "
-        "should fall below chance level, and at the views on the page, which should show what "
-        "tells the videos apart; the documentation says more: logs and alarms, no_better"
+        f"the network is {first}. Train longer (--hours, --epochs). Check that the loss falls "
+        "below chance level, and that the views on the page show what tells the videos apart. "
+        "See no_better in docs/logging.md"
     )
     return NamedWarning(text, "no_better", row["gain_random"], LEAST_GAIN)
 
@@ -267,9 +274,9 @@ def _planned(record: RunRecord) -> int:
 
 
 def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunRecord:
-    """Make the interrupted comparison of a run now, and return the record with it.
+    """Make the comparison that an interrupted run lacks, and return the record with it.
 
-    It is added to the run's log and alarms, so it is made only once.
+    The comparison is added to the run's log and alarms, so it is made only once.
     """
     try:
         checkpoint = newest_checkpoint(record.folder)
@@ -290,31 +297,28 @@ def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunReco
     return replace(record, compared=whole, alarms=[*record.alarms, *raised])
 
 
-#: Number of clips per video whose features are averaged for the probe, as in sce-video embed
-_CLIPS = 4
-
-
 def test_classifier(runner: VideoRunner) -> dict[str, float]:
-    """Test the newest checkpoint of a training run and fit the probe. All ranks call this.
+    """Test the newest checkpoint of a training run, and fit a linear probe. All ranks call this.
 
-    An alarm is raised if the classifier is not better than guessing.
+    An alarm is raised if the classifier is not better than guessing. ``results.json`` and
+    ``scores.npz`` in the run's folder contain the test with all its views. ``linear_probe.json``
+    contains the result of a logistic regression on features of the frozen network from which
+    training started. There is no probe if the classifier itself was fitted to frozen features.
 
-    ``results.json`` and ``scores.npz`` in the run's folder contain the test with all its views.
-    ``linear_probe.json`` contains a logistic regression that is fitted to the training videos. It
-    uses features of the frozen network from which training started. A classifier that was fitted to
-    frozen features has no second probe. Return the test's metrics.
+    Returns:
+        Metrics of the test.
     """
     folder = Path(runner.work_dir)
     cfg = copy.deepcopy(runner.cfg)
     cfg.pop("experiment_name", None)  # gives each test its own log
-    launcher = {"launcher": cfg.get("launcher", "none"), "work_dir": folder / "evaluation"}
-    checkpoint = newest_checkpoint(folder)
-    tested = testing_config(cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher)
-    metrics = run_test(tested)
+    launcher = at(cfg, "launcher") or "none"
+    testing = partial(testing_config, work_dir=folder / "evaluation", launcher=launcher)
+    out, dump = folder / RESULTS, folder / SCORES
+    metrics = run_test(testing(cfg, newest_checkpoint(folder), out=out, dump=dump))
     # A classifier on frozen features is a linear probe itself.
     if not isinstance(runner.train_loop, LinearFitLoop):
-        start = cfg.get("pretrained") or RANDOM
-        run_test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
+        start = at(cfg, "pretrained") or RANDOM
+        run_test(testing(probe_config(cfg), start, out=folder / PROBE))
     if is_main_process() and (alarm := guessing_alarm(folder)) is not None:
         report_alarm(runner, alarm, runner.iter)
     return metrics
@@ -324,7 +328,8 @@ def guessing_alarm(folder: str | Path) -> NamedWarning | None:
     """Return an alarm if a classifier is not better than guessing, from its ``results.json``.
 
     Guessing means predicting a random class, or always the most frequent class. The classifier is
-    not better if the 95 % interval of its top-1 accuracy begins at or below that accuracy.
+    not better if the 95 % interval of its top-1 accuracy begins at or below the accuracy of
+    guessing.
     """
     path = Path(folder, RESULTS)
     content = read_json(path) if path.is_file() else {}
@@ -338,9 +343,9 @@ def guessing_alarm(folder: str | Path) -> NamedWarning | None:
     between = "" if ends is None else f" (95 % interval {100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
     text = (
         f"the classifier is no better than guessing: top-1 accuracy {100 * top1:.1f} %{between}, "
-        f"guessing reaches {100 * level:.1f} %. Give it more videos of each class or more steps "
-        "(--hours, --epochs), and look at the confusion matrix on the page; the documentation says "
-        "more: logs and alarms, no_better"
+        f"guessing reaches {100 * level:.1f} %. Give more videos of each class or more steps "
+        "(--hours, --epochs), and look at the confusion matrix on the page. See no_better in "
+        "docs/logging.md"
     )
     return NamedWarning(text, "no_better", top1, level)
 
@@ -352,27 +357,20 @@ def probe_config(cfg: Config) -> Config:
     central crops without augmentation.
     """
     probed = copy.deepcopy(cfg)
-    preprocessor = {
-        k: cfg.data_preprocessor[k] for k in ("mean", "std") if k in cfg.data_preprocessor
-    }
+    kept = ("mean", "std")
+    preprocessor = {k: cfg.data_preprocessor[k] for k in kept if k in cfg.data_preprocessor}
     backbone = {k: v for k, v in cfg.model.backbone.items() if k != "frozen_stages"}
     probed.model = {"type": "Encoder", "backbone": backbone}
     probed.data_preprocessor = {"type": "VideoDataPreprocessor", **preprocessor}
     most = {"num_clips": _CLIPS, "num_crops": 1}
-    pipeline = [
-        {k: min(v, most[k]) if k in most else v for k, v in step.items()}
-        for step in cfg.test_dataloader.dataset.pipeline
-    ]
-    loader = {
-        **cfg.test_dataloader,
-        "dataset": {**cfg.test_dataloader.dataset, "pipeline": pipeline},
-    }
-    of_training = cfg.train_dataloader.dataset
-    names = ("type", "data_root", "ann_file", "class_file")
-    data = {name: of_training[name] for name in names if name in of_training}
-    kept = {k: v for k, v in loader["dataset"].items() if k not in names}
-    gallery = {**loader, "dataset": {**kept, **data, "on_error": "skip"}}
-    probed.test_dataloader = loader
+    for step in probed.test_dataloader.dataset.pipeline:
+        step.update({name: min(step[name], value) for name, value in most.items() if name in step})
+    gallery = copy.deepcopy(probed.test_dataloader)
+    for name in ("type", "data_root", "ann_file", "class_file"):
+        gallery.dataset.pop(name, None)
+        if name in cfg.train_dataloader.dataset:
+            gallery.dataset[name] = cfg.train_dataloader.dataset[name]
+    gallery.dataset.on_error = "skip"
     probed.test_cfg = {"type": "MultiViewTestLoop", "gallery_dataloader": gallery}
     probed.test_evaluator = [{"type": "LinearProbe"}]
     return probed

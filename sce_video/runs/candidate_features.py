@@ -22,7 +22,8 @@ _TIMED = 5
 _SHARE = 0.8
 #: Seconds by which a network may exceed its estimate. All networks lose the videos that it lacks.
 _GRACE = 20.0
-_FLOAT = 4  # bytes of a number of a feature
+#: Bytes per number in a feature
+_FLOAT = 4
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Cost:
     """Computing time, memory and storage that a candidate needs.
 
     Attributes:
-        seconds: Seconds on one core or a GPU per hour of video; None if the videos have no length.
-        memory: Peak memory of a process or on its GPU, in bytes; None if it is unknown.
+        seconds: Seconds per hour of video on one core or a GPU; None if the videos have no length.
+        memory: Peak memory of a process, or on its GPU, in bytes; None if unknown.
         dimensions: Size of a feature.
-        bytes_per_hour: Bytes of features per hour of videos of this average length.
+        bytes_per_hour: Bytes of features per hour of video, for videos of this average length.
     """
 
     seconds: float | None
@@ -43,7 +44,7 @@ class Cost:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Sort key: time first, then the size of a feature."""
+        """Sort key that compares times first and feature sizes second."""
         return (float("inf") if self.seconds is None else self.seconds, self.dimensions)
 
 
@@ -56,7 +57,7 @@ class CandidateFeatures:
         costs: Cost of each candidate.
         rows: (n,) positions of the videos in the order of the sample.
         tried: Number of videos that were read, from the beginning of this order.
-        failures: Path and reason of each video that some candidate could not embed.
+        failures: Path and reason for each video that some candidate could not embed.
     """
 
     clips: dict[Candidate, np.ndarray]
@@ -66,28 +67,11 @@ class CandidateFeatures:
     failures: list[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class TimeBudget:
-    """Time limit of the whole command.
-
-    Attributes:
-        begun: Start of the command in seconds on the clock ``time.monotonic``.
-        seconds: Length of the budget in seconds.
-    """
-
-    begun: float
-    seconds: float
-
-    @property
-    def end(self) -> float:
-        """Time at which the command must finish, on the clock ``time.monotonic``."""
-        return self.begun + self.seconds
-
-
 def embed_within(
     passes: Sequence[NetworkPass],
     paths: Sequence[str],
-    budget: TimeBudget,
+    begun: float,
+    budget: float,
     workers: int,
     score_seconds: Callable[[int], float],
     least: int,
@@ -95,23 +79,24 @@ def embed_within(
     """Embed as many videos as the time allows, the same videos with all networks.
 
     Args:
-        passes: Networks to embed the videos with.
+        passes: Networks that embed the videos.
         paths: Paths of the videos, ordered so that every prefix is a fair sample.
-        budget: Time budget of the command.
+        begun: ``time.monotonic()`` at the start of the command.
+        budget: Time budget of the whole command in seconds.
         workers: Number of processes.
-        score_seconds: Function that estimates the seconds for scoring all candidates on a number of
-            videos. It must not fall as the number grows.
-        least: Minimum number of videos in a comparison.
+        score_seconds: Function that maps a number of videos to the estimated seconds for scoring
+            all candidates. It must not decrease.
+        least: Smallest number of videos in a comparison.
 
     Raises:
         ValueError: If the time does not suffice for ``least`` videos, or fewer than two videos can
             be decoded.
     """
-    parts, starts = _timed_videos(passes, paths[: 1 + _TIMED], budget)
+    parts, starts = _timed_videos(passes, paths[: 1 + _TIMED], begun, budget)
     # The first video of a process takes longer, because memory is allocated.
     each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
     now = time.monotonic()
-    left = _SHARE * (budget.end - now)
+    left = _SHARE * (begun + budget - now)
 
     def seconds(count: int) -> float:
         """Return the seconds for features and scores after the timed videos."""
@@ -120,17 +105,17 @@ def embed_within(
 
     count = bisect_right(range(1, len(paths) + 1), left, key=seconds)
     if count < least:
-        needed = math.ceil(now - budget.begun + 1 + seconds(least) / _SHARE)
+        needed = math.ceil(now - begun + 1 + seconds(least) / _SHARE)
         raise ValueError(
-            f"a budget of {budget.seconds:g} s suffices for {count} of {len(paths)} videos, "
+            f"a budget of {budget:g} s suffices for {count} of {len(paths)} videos, "
             f"and a comparison needs {least}. Give --budget {needed}s or more, or fewer networks "
             "with --among"
         )
     end = now + left - score_seconds(count)
     for number, one in enumerate(passes):
         now, done = time.monotonic(), len(parts[number])
-        # An estimate from few videos may be wrong. The time of the networks that follow is kept,
-        # and a network that is late itself may still reach the videos of the ones before it.
+        # An estimate from few videos may be wrong. The time of later networks is reserved, but a
+        # slow network may exceed its own estimate a little, because its videos limit the sample.
         own, *others = (s + e * (count - done) for s, e in zip(starts, each, strict=True))
         title = f"embedding {number + 1} of {len(passes)}:"
         stop = max(end - sum(others), now + own + _GRACE)
@@ -141,22 +126,22 @@ def embed_within(
 
 
 def _timed_videos(
-    passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget
+    passes: Sequence[NetworkPass], paths: Sequence[str], begun: float, budget: float
 ) -> tuple[list[list[EmbeddedClips]], list[float]]:
-    """Embed a few videos with each network, and return the seconds for a first video.
+    """Embed a few videos with each network, and return the seconds that each needs to start.
 
     Raises:
-        ValueError: If the time is over before all networks are timed.
+        ValueError: If the budget is used up before all networks are timed.
     """
     parts, starts = [], []
     for number, one in enumerate(passes, 1):
-        begun = time.monotonic()
+        start = time.monotonic()
         parts.append(_embed(one, paths, 1, f"timing {number} of {len(passes)}:"))
         now = time.monotonic()
-        starts.append(now - begun - sum(video.seconds for video in parts[-1][1:]))
-        if now > budget.end:
+        starts.append(now - start - sum(video.seconds for video in parts[-1][1:]))
+        if now > begun + budget:
             raise ValueError(
-                f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
+                f"a budget of {budget:g} s does not suffice to time {len(passes)} networks "
                 f"on {len(paths)} videos. Give a larger --budget, or fewer networks with --among"
             )
     return parts, starts
@@ -165,7 +150,7 @@ def _timed_videos(
 def _embed(
     one: NetworkPass, paths: Sequence[str], workers: int, title: str, stop: float = math.inf
 ) -> list[EmbeddedClips]:
-    """Embed videos in order until a time on the clock ``time.monotonic``."""
+    """Embed videos in order until ``time.monotonic()`` exceeds ``stop``."""
     found: list[EmbeddedClips] = []
     if not paths:
         return found
@@ -183,7 +168,7 @@ def _embed(
 def _joined(
     passes: Sequence[NetworkPass], parts: Sequence[Sequence[EmbeddedClips]]
 ) -> CandidateFeatures:
-    """Return the features of the videos that every network could embed.
+    """Join the features of the videos that every network could embed.
 
     Raises:
         ValueError: If there are fewer than two such videos.

@@ -19,8 +19,7 @@ from sce_video.evaluation.metrics.feature_metrics import (
 )
 from sce_video.evaluation.rows import Rows, mean_of_clips
 from sce_video.runs.candidate_features import Cost
-from sce_video.runs.candidate_videos import ChoiceVideos
-from sce_video.runs.candidates import Candidate
+from sce_video.runs.candidates import Candidate, ChoiceVideos
 from sce_video.runs.fold_probe import cross_validate
 
 #: Metric that decides between candidates
@@ -34,11 +33,11 @@ LABEL_FREE = {
     "clip_retrieval_r1": "clip retrieval",
     "effective_rank": "effective rank",
 }
-#: Weight decays of the linear probe. They are fewer than in ``evaluate``, to save time.
+#: Weight decays of the linear probe. There are fewer than in ``evaluate``, to save time.
 DECAYS = (1e-3, 1e-2, 1e-1, 1.0)
-#: Gain over the floors, as a share of all videos, below which a network is not worth using.
+#: Gain over the floors, as a share of all videos, below which a network is not worth using
 _RELEVANT = 0.05
-#: Number of videos for label-free metrics, whose time grows with the cube of the number of clips.
+#: Number of videos for label-free metrics, whose time grows with the cube of the number of clips
 _MEASURED = 250
 
 
@@ -52,7 +51,7 @@ class Score:
         rows: Features of the videos, with labels, groups and folds.
         metrics: Values by the name of the metric.
         intervals: 95 % intervals of the metrics that are means over videos; None with one group.
-        outcomes: Contribution of each measured video to such a metric, (m,).
+        outcomes: (m,) contribution of each measured video to such a metric.
     """
 
     candidate: Candidate
@@ -63,34 +62,23 @@ class Score:
     outcomes: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class Scored:
-    """Scores of all candidates on the same videos.
-
-    Attributes:
-        scores: Candidates and floors, in the order in which they were given.
-        measured: The videos of the outcomes, which may be fewer than the videos of the features.
-        note: Remark on what was left out; empty if nothing was.
-    """
-
-    scores: list[Score]
-    measured: ChoiceVideos
-    note: str = ""
-
-
 def score_candidates(
     clips: Mapping[Candidate, np.ndarray],
     costs: Mapping[Candidate, Cost],
     videos: ChoiceVideos,
     stop: float = math.inf,
-) -> Scored:
-    """Compute kNN and a linear probe if there are labels, else the label-free measures.
+) -> tuple[list[Score], ChoiceVideos]:
+    """Compute kNN and a linear probe if there are labels, otherwise the label-free measures.
 
     Args:
         clips: Features (n, K, D) of the clips of each video, by candidate.
         costs: Time and memory that each candidate needs.
         videos: The n videos.
-        stop: Time on the clock of ``time.monotonic`` at which no further fold is tested.
+        stop: Value of ``time.monotonic()`` after which no further fold is tested.
+
+    Returns:
+        Scores in the order of ``clips``, and the videos for which they have outcomes. These may be
+        fewer than all videos.
     """
     rows = {candidate: _rows(values, videos) for candidate, values in clips.items()}
     if not videos.labelled:
@@ -99,7 +87,7 @@ def score_candidates(
             _score_without_labels(candidate, costs[candidate], rows[candidate], values, measured)
             for candidate, values in clips.items()
         ]
-        return Scored(scores, measured)
+        return scores, measured
     labels, folds = torch.from_numpy(videos.labels), torch.from_numpy(videos.folds)
 
     def features_of(candidate: Candidate) -> torch.Tensor:
@@ -115,19 +103,13 @@ def score_candidates(
         outcomes = {DECIDES: probe.hits([candidate]).numpy(), "knn_top1": near}
         score = Score(candidate, costs[candidate], one, {})
         scores.append(_with_outcomes(score, outcomes, measured))
-    note, total = "", len(np.unique(videos.folds))
-    if (count := len(probe.folds.unique())) < total:
-        note = (
-            f"Only {len(measured)} videos, {count} of {total} folds, are tested, because the "
-            "time is over. Give a larger --budget to test all folds."
-        )
-    return Scored(scores, measured, note)
+    return scores, measured
 
 
 def _score_without_labels(
     candidate: Candidate, cost: Cost, rows: Rows, clips: np.ndarray, measured: ChoiceVideos
 ) -> Score:
-    """Return the label-free measures of the measured videos, the first videos of ``clips``."""
+    """Return the label-free measures on the measured videos, which come first in ``clips``."""
     few = _rows(in_row_space(clips[: len(measured)]), measured)
     values, retrieval = RankMe().compute(few), ClipRetrieval()
     if clips.shape[1] > 1:  # these measures compare the clips of a video
@@ -149,11 +131,11 @@ def _with_outcomes(
 
 
 def in_row_space(clips: np.ndarray) -> np.ndarray:
-    """Return features of at most as many dimensions as clips, with the same inner products.
+    """Return features with at most as many dimensions as clips, and the same inner products.
 
-    The features are rotated into the space that they span, so RankMe and the retrieval of clips
-    stay the same up to rounding. LiDAR becomes smaller by less than a percent, because it counts a
-    tiny share for each dimension in which nothing varies.
+    The features are rotated into the space that they span, so RankMe and clip retrieval stay the
+    same up to rounding. LiDAR decreases by less than one percent, because it includes a tiny share
+    for every dimension without variation.
 
     Args:
         clips: (n, K, D) float32.
@@ -189,12 +171,15 @@ def _rows(clips: np.ndarray, videos: ChoiceVideos) -> Rows:
 def mean_interval(values: np.ndarray, groups: np.ndarray) -> tuple[float, float] | None:
     """Compute the 95 % bootstrap interval of a mean over videos by resampling whole groups.
 
-    Videos in a group resemble each other, so resampling single videos would give too narrow an
-    interval.
+    The videos of a group resemble each other, so resampling single videos would give an interval
+    that is too narrow.
 
     Args:
         values: (n,) contribution of each video.
         groups: (n,) group of each video.
+
+    Returns:
+        Ends of the interval; None with one group.
     """
     ends = bootstrap_intervals(values[:, None], groups)
     return None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
@@ -230,7 +215,7 @@ class PairedDifference:
 
     @property
     def points(self) -> str:
-        """The change in percentage points: ``+2.1 [-0.4, +4.6]``."""
+        """Change in percentage points, for example ``+2.1 [-0.4, +4.6]``."""
         if self.interval is None:
             return f"{100 * self.change:+.1f}"
         low, high = self.interval
@@ -292,8 +277,8 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decisio
 
     Args:
         scores: Candidates and floors.
-        videos: The measured videos of the scores.
-        total: Number of all videos, of which these are a sample.
+        videos: Videos for which the scores have outcomes.
+        total: Number of all videos, from which these were sampled.
     """
     networks = [score for score in scores if not score.candidate.is_floor]
     if not videos.labelled:
@@ -331,14 +316,14 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decisio
     if chosen is not best:
         reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
     elif not reasons:
-        reasons.append(f"{chosen.candidate.name} is shown to be better than every other one.")
+        reasons.append(f"{chosen.candidate.name} is shown to be better than all others.")
     return Decision(best.candidate, chosen.candidate, tuple(reasons), differences)
 
 
 def _against_floors(
     networks: Sequence[Score], floors: Sequence[Score], videos: ChoiceVideos, total: int
 ) -> tuple[str, bool]:
-    """Explain why no network is useful, and return whether more videos could not change that."""
+    """Explain why no network is useful, and return whether this is certain."""
     network = max(networks, key=lambda score: score.metrics[DECIDES])
     gains = [paired_difference(network, floor, videos.groups) for floor in floors]
     gain = min(gains, key=lambda one: one.change if one.interval is None else one.interval[0])
@@ -346,7 +331,7 @@ def _against_floors(
     what = "groups" if units < len(videos) else "videos"
     more = "Give a larger --budget" if len(videos) < total else "Label more of them"
     if gain.interval is None:
-        return f"All videos are of one group, and 20 or more would be enough. {more}.", False
+        return f"All videos are in one group, and 20 or more would be enough. {more}.", False
     low, high = gain.interval
     if high < _RELEVANT:
         return (

@@ -39,6 +39,7 @@ from sce_video.inference.network_input import (
     training_crop,
 )
 from sce_video.registry import MODELS
+from sce_video.utils.records import at
 from sce_video.utils.stored_arguments import (
     Stored,
     StoredArgument,
@@ -58,11 +59,15 @@ _UNDECLARED = Stored(2**16, least=0)
 Use = Literal["resume", "test", "finetune"]
 #: Path of keys and numbers in a config
 _Path = tuple[str, ...]
+#: Part of a config
+_Part = dict[str, Any]
+#: Content of a checkpoint
+Content = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """Setting in which a checkpoint's config differs.
+    """Setting whose value in a checkpoint's config differs.
 
     Attributes:
         value: Value in the checkpoint.
@@ -79,9 +84,9 @@ class Adoption:
 
     Attributes:
         config: Changed config.
-        settings: Adopted settings as text ``KEY=VALUE`` for the log.
-        refused: Settings of the checkpoint that were refused because their values are out of
-            bounds.
+        settings: Adopted settings as ``KEY=VALUE`` strings for the log.
+        refused: Names of the checkpoint's settings that were refused because their values are out
+            of bounds.
     """
 
     config: Config
@@ -94,25 +99,27 @@ def adopted_config(
     options: Sequence[str] | Mapping[str, Any],
     checkpoint: str | Path,
     use: Use,
-    content: dict[str, Any] | None = None,
+    content: Content | None = None,
 ) -> Adoption:
     """Read a config file, and adopt settings from a checkpoint. The options override both.
 
     - "resume" adopts the network and the training views.
-    - "test" adopts the network. It adopts test views if the training views differ from the config
-      *file* or the file's crop does not match them. Clips then have the frames and duration used in
-      training, and the crop is the one that search and ``embed`` use. If the checkpoint contains
-      another kind of model (a pretraining run for a retrieval recipe), only its backbone is
-      adopted, because the recipe's protocol defines the views.
-    - "finetune" adopts depth and width of the backbone. The views are the recipe's. If the config
-      is for a user's own data (without ``benchmark``), they are adopted as in "resume" and "test".
+    - "test" adopts the network. It also adopts test views if the checkpoint's training views differ
+      from the config *file*, or if the file's crop does not match them. Clips then have the number
+      of frames and the duration used in training, and the crop is the one that search and ``embed``
+      use. If the checkpoint contains another kind of model (for example a pretraining run for a
+      retrieval recipe), only its backbone is adopted, because the recipe's protocol defines the
+      views.
+    - "finetune" adopts depth and width of the backbone, and keeps the recipe's views. If the config
+      is for a user's own data (without ``benchmark``), the views are adopted as in "resume" and
+      "test".
 
     A classifier's ``in_channels`` follows the backbone. Nothing is adopted if the checkpoint has no
     config (converted files), or one that is not plain data.
 
     Args:
         path: Config file, or a config.
-        options: Changes of the config, as in :func:`~sce_video.engine.config.load.load_config`.
+        options: Config overrides, as in :func:`~sce_video.engine.config.load.load_config`.
         checkpoint: Path of the checkpoint.
         use: Purpose for which the checkpoint is used.
         content: Content of the checkpoint, if it has been read already.
@@ -152,28 +159,28 @@ def adopted_config(
     return Adoption(cfg, shown, tuple(named_path(cfg, keys) for keys in refused))
 
 
-def _weights(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the weights of a checkpoint by name, or none if that entry is not a dict."""
+def _weights(content: Content) -> Mapping[str, Any]:
+    """Return the weights in a checkpoint by name; none if its ``state_dict`` is not a dict."""
     weights = content.get("state_dict", content)
     return weights if isinstance(weights, dict) else {}
 
 
 def _overlaps(path: _Path, others: Collection[_Path]) -> bool:
-    """Return whether the path, a part of it, or a dict that contains it is in ``others``."""
+    """Return whether the path or the path of a dict that contains it is in ``others``."""
     return any(path[: len(other)] == other[: len(path)] for other in others)
 
 
 def _found(
-    cfg: Config, path: str | Path | Config, content: dict[str, Any], use: Use
+    cfg: Config, path: str | Path | Config, content: Content, use: Use
 ) -> dict[_Path, _Setting]:
-    """Return the settings needed for a use in which the stored config differs, unchecked."""
+    """Return the settings for a use in which the stored config differs. They are not checked."""
     try:
         stored = stored_config(content, "")
     except ValueError:  # the checkpoint was converted, or its config is not plain data
         return {}
     weights = _weights(content)
     found: dict[_Path, _Setting] = {}
-    same_method = type_name(cfg.get("model")) == type_name(stored.get("model")) != ""
+    same_method = type_name(at(cfg, "model")) == type_name(at(stored, "model")) != ""
     if use != "finetune" and same_method:
         found |= _differences(cfg, stored, ("model",), weights)
         for part in _OF_TRAINING if use == "resume" else ():
@@ -182,8 +189,8 @@ def _found(
         # Another task has its own heads and views, so only the backbone is the same.
         of_backbone = _differences(cfg, stored, ("model", "backbone"), weights)
         found |= {p: s for p, s in of_backbone.items() if s.argument.limits.in_new_tasks}
-    # A benchmark's protocol fixes the views. On own data, the network sees what it was trained on.
-    own_data = use == "finetune" and cfg.get("benchmark") is None
+    # A benchmark's protocol fixes the views. For own data, use the views of the training.
+    own_data = use == "finetune" and at(cfg, "benchmark") is None
     if own_data:
         found |= _differences(cfg, stored, ("train_dataloader",))
     if own_data or (use == "test" and same_method):
@@ -192,20 +199,19 @@ def _found(
 
 
 def _differences(
-    cfg: Config, stored: dict[str, Any], below: _Path, weights: Mapping[str, Any] | None = None
+    cfg: Config, stored: _Part, below: _Path, weights: Mapping[str, Any] | None = None
 ) -> dict[_Path, _Setting]:
     """Return declared arguments below a path that differ, with the stored values.
 
-    A dict is compared with a dict of the same ``type`` (or without one), and a list with a list
-    whose entries have the same types. If the stored config omits an argument, the default of its
-    class is used.
+    A dict is compared with a dict that has the same ``type``, and a list with a list whose entries
+    have the same types. If the stored config omits an argument, the default of its class is used.
 
     Args:
         cfg: Config of the file.
         stored: Config in the checkpoint.
         below: Path at which the comparison begins.
-        weights: Weights of the checkpoint, if networks are compared. Networks that declare no
-            arguments are then built (:func:`_undeclared`); None compares no such networks.
+        weights: Weights in the checkpoint, if networks are compared. Networks that declare no
+            arguments are then built (:func:`_undeclared`). None does not compare such networks.
     """
     found: dict[_Path, _Setting] = {}
 
@@ -236,10 +242,10 @@ def _listed(value: Any) -> Any:
 
 
 def _arguments(
-    own: dict[str, Any], other: dict[str, Any], weights: Mapping[str, Any] | None
+    own: _Part, other: _Part, weights: Mapping[str, Any] | None
 ) -> dict[str, StoredArgument]:
     """Return the arguments of a config part that a checkpoint may set, by name."""
-    kind = next(iter(registered(own.get("type"))), None)
+    kind = next(iter(registered(at(own, "type"))), None)
     declared = stored_arguments(kind)
     ours = str(getattr(kind, "__module__", "")).startswith("sce_video.")
     if declared or ours or weights is None or not inspect.isclass(kind):
@@ -248,19 +254,19 @@ def _arguments(
 
 
 def _undeclared(
-    kind: type, own: dict[str, Any], other: dict[str, Any], weights: Mapping[str, Any]
+    kind: type, own: _Part, other: _Part, weights: Mapping[str, Any]
 ) -> dict[str, StoredArgument]:
     """Return the arguments that determine the weights of a class without declarations.
 
-    These are the numbers and booleans that differ between the two configs and without which the
-    network would have other weights. In mmaction2, these are ``depth`` and ``base_channels``, but
-    not ``frozen_stages``.
+    These are the numbers and booleans that differ between the two configs and change the shapes of
+    the network's weights. In mmaction2, these are ``depth`` and ``base_channels``, but not
+    ``frozen_stages``.
 
     Args:
         kind: Class from another package or from the user.
-        own: Config of the part in the config file.
-        other: Config of the part in the checkpoint.
-        weights: Weights of the checkpoint, which limit the size of the network.
+        own: Config of the network in the config file.
+        other: Config of the network in the checkpoint.
+        weights: Weights in the checkpoint, which limit the size of the network.
     """
     parameters = constructor_parameters(kind)
     arguments = {
@@ -288,12 +294,10 @@ def _undeclared(
     return found
 
 
-def _shapes(part: dict[str, Any], limit: Mapping[str, Any] | None) -> dict[str, torch.Size] | None:
+def _shapes(part: _Part, limit: Mapping[str, Any] | None) -> dict[str, torch.Size] | None:
     """Return the shapes of a network's weights by name; None if it cannot be built.
 
-    Args:
-        part: Config of the network.
-        limit: Weights that limit the network's size; None for no limit.
+    The weights in ``limit`` limit the size of the network.
     """
     bounds = nullcontext() if limit is None else bounded_network(limit)
     # mmaction2's recogniser looks names up in the default scope.
@@ -306,13 +310,13 @@ def _shapes(part: dict[str, Any], limit: Mapping[str, Any] | None) -> dict[str, 
     return {name: weight.shape for name, weight in network.state_dict().items()}
 
 
-def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path, _Setting]:
-    """Return clip and crop for all test pipelines, if the file's do not match the training."""
+def _test_views(cfg: Config, file: Config, stored: _Part) -> dict[_Path, _Setting]:
+    """Return clip and crop for all test pipelines if the file's do not match the training."""
     planned, trained = (_sampling(config) for config in (file, stored))
     clip = {key: value for key, value in trained.items() if value != planned.get(key, value)}
     sizes: dict[str, int] = {}
     crop = training_crop(stored)
-    tested = [step.get(TEST_CROPS.get(type_name(step), "")) for _, step in _steps(file, _OF_TEST)]
+    tested = [at(step, TEST_CROPS.get(type_name(step), "")) for _, step in _steps(file, _OF_TEST)]
     suits = all(type(size) is not int or crop_fits(size, crop or size) for size in tested)
     if crop is not None and not (suits and crop == training_crop(file._cfg_dict)):
         with suppress(ValueError):  # other kinds of pipelines keep the sizes of the file
@@ -333,16 +337,16 @@ def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path
     return found
 
 
-def _steps(config: Any, parts: Sequence[str]) -> Iterator[tuple[_Path, dict[str, Any]]]:
-    """Yield the entries of all pipelines in the given parts of a config."""
+def _steps(config: Any, parts: Sequence[str]) -> Iterator[tuple[_Path, _Part]]:
+    """Yield the steps of all pipelines in the given parts of a config, with their paths."""
     for part in parts:
-        for path, node in walk_dicts(config.get(part), (part,)):
+        for path, node in walk_dicts(at(config, part), (part,)):
             if path[-2:-1] == ("pipeline",):
                 yield path, node
 
 
-def _sampling(config: Any) -> dict[str, Any]:
-    """Return the number of frames and duration of the first clip sampled in training."""
+def _sampling(config: Any) -> _Part:
+    """Return the settings of the first training step that samples clips; empty without one."""
     for _, step in _steps(config, _OF_TRAINING[:1]):
         arguments = _arguments(step, {}, None)
         if "num_frames" in arguments and "num_frames" in step:

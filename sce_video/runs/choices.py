@@ -67,7 +67,9 @@ _FEW_VIDEOS = 32
 _LONG = 60.0
 #: Share of equal adjacent frames above which a note warns the user
 MANY_REPEATS = 0.1
+#: Reason for the small network without a GPU
 _ON_CPU = "no GPU: minutes on a few cores"
+#: Advice for long videos
 _CUT = (
     "Cut long videos into pieces first: ffmpeg -i VIDEO.mp4 -c copy -f segment -segment_time 10 "
     "-reset_timestamps 1 PIECE%05d.mp4"
@@ -75,12 +77,12 @@ _CUT = (
 
 
 def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
-    """Choose a method, and return it with a clause that explains why.
+    """Choose a method, and return it with a clause that explains the choice.
 
-    ``given`` contains the names of the user's settings. Within minutes on a CPU, SimCLR and LeJEPA
-    learn most, and SimCLR varies less over seeds (docs/results.md, "Which method?"). Longer runs
-    need a GPU, and the paper's tables for them are about SCE. Their small batches also put SimCLR
-    at a disadvantage, because its negatives come from the batch.
+    ``given`` contains the names of the settings that the user gave. Within minutes on a CPU, SimCLR
+    and LeJEPA learn most, and SimCLR varies less over seeds (docs/results.md, "Which method?").
+    Longer runs need a GPU. The paper's results for such runs are SCE's. With their small batches,
+    SimCLR is at a disadvantage, because its negatives come from the batch.
     """
     if "queue" in given or "momentum" in given:
         return "sce", ", which has the given settings"
@@ -91,7 +93,7 @@ def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class NetworkScale:
-    """Network, clip and batch that train within hours, and the reason for them.
+    """Sizes of a network, a clip and a batch with which training takes hours, and their reason.
 
     Attributes:
         width: Number of channels in the network's stem.
@@ -113,9 +115,9 @@ class NetworkScale:
 
 
 def network_scale(machine: Machine, num_videos: int) -> NetworkScale:
-    """Choose the scale of a network and its clips for a machine.
+    """Choose the sizes of the network and its clips for a machine.
 
-    The scale is not measured on GPUs. Memory is extrapolated from the recipes for ResNet3D-18.
+    They are not measured on GPUs. The memory is extrapolated from the recipes for ResNet3D-18.
     """
     if machine.gpu is None:
         width = 16 if num_videos >= _WIDE_VIDEOS else 8
@@ -128,9 +130,10 @@ def network_scale(machine: Machine, num_videos: int) -> NetworkScale:
 
 
 class ChosenSettings:
-    """Settings in the order in which they are chosen. Later ones depend on earlier ones.
+    """Settings in the order in which they are chosen. Later settings depend on earlier ones.
 
-    A value that the user gave has precedence, then a value from the network, then the added value.
+    A value that the user gave takes precedence over a value from the network, which takes
+    precedence over the added value.
 
     Args:
         given: Settings that the user gave, by name. None means that a setting was not given.
@@ -143,11 +146,14 @@ class ChosenSettings:
         self.found: dict[str, Choice] = {}
 
     def add(self, choice: Choice) -> Any:
-        """Add a setting, and return the value with the highest precedence."""
+        """Add a setting, and return the value that takes precedence."""
         name = choice.setting
-        choice = self.own.get(name, choice)
-        self.found[name] = Choice(name, self.given[name], "given") if name in self.given else choice
-        return self.found[name].value
+        if name in self.given:
+            choice = Choice(name, self.given[name], "given")
+        elif name in self.own:
+            choice = self.own[name]
+        self.found[name] = choice
+        return choice.value
 
     def add_others(self) -> None:
         """Add the network's and the user's remaining settings that have not been chosen yet."""
@@ -184,8 +190,8 @@ def choose_settings(
         )
     choices, scale = ChosenSettings(given or {}, own), network_scale(machine, facts.num_videos)
     choices.add(Choice("width", scale.width, f"channels of the stem; {scale.reason}"))
-    of_heads = "of projector and predictor, in proportion to the network"
-    choices.add(Choice("hidden", scale.hidden, of_heads))
+    in_heads = "of projector and predictor, in proportion to the network"
+    choices.add(Choice("hidden", scale.hidden, in_heads))
     choices.add(Choice("embedding", scale.embedding, "in proportion to the network"))
     _choose_clip(choices, facts, scale)
     _choose_batch(choices, facts.num_videos, machine, scale)
@@ -200,7 +206,7 @@ def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScal
     frames = choices.given.get("frames", scale.frames)
     duration = choices.add(_clip_duration(facts, scale.frames, frames))
     available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # distinct frames
-    fewer = f"a clip of {duration:g} s has no more"
+    fewer = f"a clip of {duration:g} s has no more frames"
     reason = fewer if available < scale.frames else scale.reason
     choices.add(Choice("frames", min(available, scale.frames), reason))
     if facts.short_side >= scale.size:
@@ -225,7 +231,7 @@ def _choose_batch(
         batch = choices.add(Choice("batch", scale.batch, scale.reason))
     else:
         few = 2 ** int(math.log2(max(2, count // 2)))
-        batch = choices.add(Choice("batch", few, f"there are {count} videos only"))
+        batch = choices.add(Choice("batch", few, f"there are only {count} videos"))
     if batch > count:
         raise ValueError(
             f"batch must be at most {count}, the number of videos, got {batch}. Clips of one video "
@@ -246,25 +252,31 @@ def _choose_batch(
 
 def _choose_loading(choices: ChosenSettings, machine: Machine) -> None:
     """Choose loader workers and precision."""
-    cores = machine.cores
+    choices.add(choose_workers(machine))
     if machine.gpu is None:
-        reason = f"a quarter of {cores} cores, the rest computes"
-        choices.add(Choice("workers", max(1, cores // 4), reason))
         choices.add(Choice("precision", "float32", "mixed precision is slower on a CPU"))
-        return
-    workers = min(_MAX_WORKERS, max(1, cores - 1))
-    choices.add(Choice("workers", workers, f"{cores} cores, one for the training process"))
-    if machine.bfloat16:
+    elif machine.bfloat16:
         reason = "the GPU has it, and it needs no loss scaling"
         choices.add(Choice("precision", "bfloat16", reason))
     else:
         choices.add(Choice("precision", "float16", "the GPU has no bfloat16"))
 
 
-def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> Choice:
-    """Choose whether to recompute activations because the GPU cannot store them.
+def choose_workers(machine: Machine) -> Choice:
+    """Choose the number of loader workers."""
+    cores = machine.cores
+    if machine.gpu is None:
+        return Choice(
+            "workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes"
+        )
+    workers = min(_MAX_WORKERS, max(1, cores - 1))
+    return Choice("workers", workers, f"{cores} cores, one for the training process")
 
-    The memory is not measured on GPUs, but scaled from the 20 GiB in :func:`network_scale`.
+
+def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> Choice:
+    """Choose whether to recompute activations because they do not fit into the GPU's memory.
+
+    The memory is not measured, but scaled from the 20 GiB in :func:`network_scale`.
     """
     if machine.gpu is None:
         return Choice("memory", False, "no GPU: time is short, not memory")
@@ -272,14 +284,15 @@ def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> Choice:
     needed = 20 * batch / 32 * frames / 8 * (size / 224) ** 2 * width / 64
     if needed <= machine.gpu_memory:
         return Choice("memory", False, f"about {needed:.1f} GiB of GPU memory suffice")
-    reason = f"activations of about {needed:.0f} GiB are computed again, not kept"
+    reason = f"about {needed:.0f} GiB of activations are recomputed, not kept"
     return Choice("memory", True, reason)
 
 
 def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> Choice:
     """Choose the duration of a clip with ``frames`` frames.
 
-    The paper's 8 frames span 2.56 s. There, more frames than ``usual`` do not lengthen a clip.
+    The paper's 8 frames span 2.56 s. More frames than ``usual`` do not lengthen a clip, as in the
+    paper, unless the videos have too few frames per second.
     """
     wanted = 0.32 * usual
     reason = "frames 0.32 s apart, as in the paper" if frames == usual else "as in the paper"
@@ -293,12 +306,12 @@ def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> Choice:
 
 
 def samples_of_epoch(num_videos: int, least: int) -> int:
-    """Return the length of an epoch in whole passes over the videos, at least ``least`` samples."""
+    """Return the samples per epoch: whole passes over the videos, and at least ``least``."""
     return num_videos * max(1, math.ceil(least / num_videos))
 
 
 def least_steps(machine: Machine, width: int) -> int:
-    """Return the optimiser steps without a budget. On a CPU, a wide network gets fewer steps."""
+    """Return the number of steps without a budget. A wide network gets fewer steps on a CPU."""
     return _WIDE_STEPS if machine.gpu is None and width > 8 else _STEPS
 
 
@@ -324,7 +337,7 @@ def choose_epochs(
     if hours is None:
         passes = min(20, math.ceil(_MANY_STEPS / steps))
         if passes * steps >= _MANY_STEPS:
-            return Choice("epochs", passes, f"{passes * steps:,} steps; give hours for more")
+            return Choice("epochs", passes, f"{passes * steps:,} steps; give --hours for more")
         return Choice("epochs", max(20, math.ceil(least / steps)), f"{least} steps or more")
     epochs = int((hours * 3600 - other_seconds) / epoch_seconds)
     if epochs < 1:
@@ -334,61 +347,70 @@ def choose_epochs(
             "including the work before and after it. Give more hours, or a smaller --size, "
             "--frames or --width"
         )
-    of_time = f"{hours:g} hours at {epoch_seconds:.0f} s an epoch, and {other_seconds:.0f} s before"
-    return Choice("epochs", epochs, f"{of_time} and after; measured again while training")
+    reason = (
+        f"{hours:g} hours at {epoch_seconds:.0f} s an epoch, and {other_seconds:.0f} s before and "
+        "after; measured again while training"
+    )
+    return Choice("epochs", epochs, reason)
 
 
 def warmup_and_momentum(
     epochs: int, steps: int, share: float = WARMUP_SHARE
 ) -> tuple[Choice, Choice]:
-    """Choose the epochs of warm-up and the target network's initial momentum.
+    """Choose the warm-up epochs and the initial momentum of the target network.
 
-    The fewer ``steps`` in total, the faster the target network must follow. For 2000 steps, 0.9 and
-    0.97 were compared on three kinds of videos (docs/results.md). Other limits are not measured.
+    The fewer ``steps`` there are in total, the faster the target network must follow. For 2000
+    steps, 0.9 and 0.97 were compared on three kinds of videos (docs/results.md). The limits of
+    5,000 and 20,000 steps are not measured.
     """
     rise, reason = round(share * epochs, 2), f"{100 * share:.0f} % of the epochs"
     warmup = Choice("warmup", int(rise) if rise == int(rise) else rise, reason)
     value = 0.9 if steps <= 5000 else 0.97 if steps <= 20_000 else 0.99
-    return warmup, Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
+    return warmup, Choice("momentum", value, f"{steps:,} steps; fewer steps need a faster target")
 
 
 def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, Choice]:
     """Choose momentum, queue and predictor of SCE for a run with few steps.
 
     The target follows immediately, the keys are as fresh as possible, and there is no predictor.
-    The first ten steps change the network by a third. Keys of a target that lags by that much, or
-    that have waited in the queue, then reflect when they were made instead of their video. A
-    predictor starts at random. In both cases, the loss stays at chance level (docs/results.md).
+    The first ten steps change the network by a third. Keys from a target that lags by ten steps, or
+    that have waited in the queue as long, therefore depend more on the step than on the video. A
+    predictor starts with random weights. In both cases, the loss stays at chance level
+    (docs/results.md).
     """
     momentum = Choice("momentum", 0.0, f"{steps:,} steps: the target is the network at first")
     if queue.value > 2 * batch:
-        queue = Choice("queue", 2 * batch, "the keys of the last batch: older ones are stale")
-    return momentum, queue, Choice("predictor", None, f"{steps:,} steps: it would start at random")
+        reason = "only the keys of the last batch, because older keys are stale"
+        queue = Choice("queue", 2 * batch, reason)
+    reason = f"{steps:,} steps: a predictor would start at random"
+    return momentum, queue, Choice("predictor", None, reason)
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:
-    """Yield sentences about unusual facts and what to do about them.
+    """Yield sentences about unusual facts, with advice.
 
-    ``size`` is the side of a view in pixels, ``loading`` is the time to make a batch of views as a
-    multiple of the network's step, and ``differences`` is the probability that a clip shows RGB
-    differences.
+    Args:
+        facts: Facts about the videos.
+        size: Side of a view in pixels.
+        loading: Time to make a batch of views, as a multiple of the network's step.
+        differences: Probability that a clip shows RGB differences.
     """
     if facts.num_videos < _FEW_VIDEOS:
         yield (
             f"{facts.num_videos} videos are few. A network learns from the differences between "
-            "videos, and can compare each of these with only a few others"
+            "videos, and can compare each one with only a few others"
         )
     if facts.duration * facts.fps < 2:
-        yield "the videos have a single frame, so nothing moves, and all clips of a video are alike"
+        yield "the videos have a single frame, so nothing moves, and all clips of a video are equal"
     if facts.duration > _LONG:
         yield (
-            f"the videos are long ({facts.duration / 60:.0f} minutes): both clips of a pair come "
-            f"from anywhere in a video, and should show the same. {_CUT}"
+            f"the videos are long ({facts.duration / 60:.0f} minutes). The two clips of a pair are "
+            f"drawn from the whole video, but should show the same scene. {_CUT}"
         )
     if differences and facts.repeats > MANY_REPEATS:
         yield (
-            f"{100 * facts.repeats:.0f} % of adjacent frames are equal: RGB differences, of "
-            f"{100 * differences:.0f} % of the clips, take the next frame that differs, and a clip "
+            f"{100 * facts.repeats:.0f} % of adjacent frames are equal. RGB differences, which "
+            f"{100 * differences:.0f} % of the clips show, use the next frame that differs. A clip "
             "in which nothing changes for 0.5 s stays RGB"
         )
     yield from slow_loading(size, loading)
@@ -398,7 +420,7 @@ def slow_loading(size: int, loading: float) -> Iterator[str]:
     """Yield a sentence if making views of this ``size`` takes more than two network steps."""
     if loading > 2:
         yield (
-            f"making the views takes {loading:.0f} times as long as the network's step. For a copy "
-            "that is faster to read: sce-video repack VIDEOS COPY --short-side "
+            f"making the views takes {loading:.0f} times as long as the network's step. Make a "
+            "copy that is faster to read: sce-video repack VIDEOS COPY --short-side "
             f"{max(128, 32 * math.ceil(size * 1.15 / 32))}"
         )

@@ -25,7 +25,7 @@ from sce_video.engine.runner import RANDOM
 from sce_video.engine.weights import feature_channels
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS
-from sce_video.runs.checkpoint_settings import Use, adopted_config
+from sce_video.runs.checkpoint_settings import Content, Use, adopted_config
 from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
@@ -44,10 +44,10 @@ _TRAINING_ONLY = (
 
 
 def checkpoints_to_test(path: str) -> list[str]:
-    """List a checkpoint itself, or a work folder's newest checkpoint and then its best one.
+    """List a given checkpoint, or a work folder's newest checkpoint and then its best one.
 
     Args:
-        path: File, the word "random", or folder of a training run.
+        path: Checkpoint, the word "random", or folder of a training run.
 
     Raises:
         ValueError: If a folder contains no checkpoints, or several best ones.
@@ -92,13 +92,13 @@ def training_config(
             ``work_dirs/<config name>``.
         resume: "auto" for the newest readable checkpoint in the work folder, or a run or
             checkpoint; None starts a new run.
-        amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None for the config's.
+        amp: "bfloat16" or "float16" for mixed precision, or "float32"; None for the config's.
         seed: Random seed of weights, sampling and augmentation; None for the config's.
         pretrained: Run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`) that
-            provides the initial backbone, or "random".
+            contains the initial backbone, or "random".
         backend: Decoder for all videos, see :func:`~sce_video.datasets.open_reader`; None for the
             config's.
-        cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
+        cfg_options: Config overrides as ``KEY=VALUE`` strings, or as values by key.
         launcher: "none", "pytorch" or "slurm".
         track: Trackers to use in addition to the run's files: "wandb", "mlflow".
         mirror: Folder in an object store to which checkpoints and logs are copied. With ``resume``
@@ -111,35 +111,35 @@ def training_config(
     """
     cfg = load_config(config, cfg_options)
     source = config.filename if isinstance(config, Config) else config
-    work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    # A restart has precedence over --resume, because this launch's checkpoints are newer than any
+    work_dir = _work_dir(work_dir, cfg, source)
+    # A restart takes precedence over --resume, because this launch's checkpoints are newer than any
     # that the user could have named.
     if is_restart(work_dir) and (resume is None or find_checkpoints(work_dir)):
         print_log(f"restarted: continuing the training in {work_dir}", logger="current")
         resume = "auto"
     resumed, content = _resumed(resume, work_dir, mirror or mirror_of(cfg))
-    pretrained = pretrained or cfg.get("pretrained")
+    pretrained = pretrained or at(cfg, "pretrained")
     if pretrained not in (None, RANDOM):
         pretrained = checkpoint_of(pretrained)
     if resumed is not None:
         cfg = _adopt(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
         _check_file(pretrained, "trains without one")
-        # A planned run has adopted network and views already.
-        cfg = cfg if cfg.get("planned") else _adopt(config, cfg_options, pretrained, "finetune")
+        # A planned run has already adopted network and views.
+        cfg = cfg if at(cfg, "planned") else _adopt(config, cfg_options, pretrained, "finetune")
     if backend is not None:
         set_backend(cfg, backend)
     cfg.launcher, cfg.work_dir = launcher, work_dir
-    if cfg.get("train_cfg") is None:
+    if at(cfg, "train_cfg") is None:
         raise ValueError(f"{source} has no train_cfg, so it cannot be trained, only tested")
     _set_precision(cfg, amp)
     if seed is not None:
-        cfg.randomness = {**cfg.get("randomness", {}), "seed": seed}
+        cfg.merge_from_dict({"randomness.seed": seed})
     if pretrained is not None:
         if "pretrained" not in cfg:
             raise ValueError(
-                f"{source} trains from random weights, so --pretrained has no effect. To start it "
-                "from a whole checkpoint: --cfg-options load_from=CHECKPOINT"
+                f"{source} trains from random weights, so --pretrained has no effect. To start "
+                "from all weights of a checkpoint: --cfg-options load_from=CHECKPOINT"
             )
         cfg.pretrained = pretrained
     if resume:
@@ -155,9 +155,14 @@ def training_config(
     return cfg
 
 
+def _work_dir(given: str | Path | None, cfg: Config, source: str | Path) -> str:
+    """Return the work folder: the given one, the config's, or one with the config's name."""
+    return str(given or at(cfg, "work_dir") or Path("work_dirs") / Path(source).stem)
+
+
 def _resumed(
     resume: str | None, work_dir: str, mirror: str | None
-) -> tuple[str | Path | None, dict[str, Any]]:
+) -> tuple[str | Path | None, Content]:
     """Return the checkpoint that ``resume`` selects, if there is one, and its content.
 
     Raises:
@@ -165,7 +170,7 @@ def _resumed(
         ValueError: If a named checkpoint is damaged, or a module that the run has imported is not
             imported now.
     """
-    found: tuple[str | Path | None, dict[str, Any]] = None, {}
+    found: tuple[str | Path | None, Content] = None, {}
     if resume not in (None, "auto"):
         named = newest_checkpoint(resume, to_resume=True)
         found = named, load_checkpoint_file(named)
@@ -185,7 +190,7 @@ def _adopt(
     options: Sequence[str] | Mapping[str, Any],
     checkpoint: str | Path,
     use: Use,
-    content: dict[str, Any] | None = None,
+    content: Content | None = None,
 ) -> Config:
     """Adopt settings from a checkpoint, list them in the log, and return the changed config."""
     adopted = adopted_config(config, options, checkpoint, use, content)
@@ -193,27 +198,28 @@ def _adopt(
         taken = f"settings taken from {checkpoint}: {', '.join(adopted.settings)}"
         print_log(f"{taken} (--cfg-options change them)", logger="current")
     if adopted.refused:
-        text = f"settings of {checkpoint} that are out of bounds are ignored: "
+        text = f"settings in {checkpoint} that are out of bounds are ignored: "
         print_log(text + ", ".join(adopted.refused), logger="current", level=logging.WARNING)
     return adopted.config
 
 
 def _set_precision(cfg: Config, amp: str | None) -> None:
     """Set mixed precision. Without a GPU, it is used only if it is requested explicitly."""
-    wrapper, text = cfg.get("optim_wrapper") or {}, ""
-    usual = wrapper.get("dtype")
-    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and usual != "float32"
+    text, usual = "", at(cfg, "optim_wrapper.dtype")
+    mixed = at(cfg, "optim_wrapper.type") == "MixedPrecisionOptimWrapper" and usual != "float32"
     if not torch.cuda.is_available():
         if amp is None and mixed:
             amp = "float32"
-            text = f"no GPU: training in float32, not in the recipe's {usual} (--amp float16 or "
-            text += "bfloat16 enforces it)"
+            text = (
+                f"no GPU: training in float32, not in the recipe's {usual} (--amp float16 or "
+                "bfloat16 enforces it)"
+            )
         elif amp not in (None, "float32"):
-            text = "--amp without a GPU is usually slower, often many times"
+            text = "--amp without a GPU is usually slower, often many times slower"
     elif "bfloat16" in (amp, usual if amp is None and mixed else None) and not computes_bfloat16():
         text = (
-            "this GPU has no instructions for bfloat16. It emulates it, many times slower. "
-            "Use --amp float16 or --amp float32"
+            "this GPU has no instructions for bfloat16 and emulates it, which is many times "
+            "slower. Use --amp float16 or --amp float32"
         )
     if text:
         print_log(text, logger="current", level=logging.WARNING)
@@ -227,11 +233,13 @@ def _check_file(checkpoint: str, random: str) -> None:
         raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' {random})")
 
 
-def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> None:
+def complete_classifier(cfg: Config, content: Content | None = None) -> None:
     """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` if they are None.
 
-    ``in_channels`` is the backbone's number of channels. ``num_classes`` comes from the classifier
-    in the ``content`` of the checkpoint ``cfg.load_from`` or, without one, from the training data.
+    Args:
+        cfg: Config to change, in place. The backbone's number of channels becomes ``in_channels``.
+        content: Content of the checkpoint ``cfg.load_from``, whose classifier determines
+            ``num_classes``. None counts the classes of the training data.
     """
     head: Any = at(cfg, "model.cls_head") or {}
     if head.get("in_channels", 0) is None:
@@ -257,10 +265,10 @@ def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> N
     head.num_classes = len(weight)
 
 
-def _count_classes(settings: dict[str, Any]) -> int:
+def _count_classes(settings: Mapping[str, Any]) -> int:
     """Count the classes of a dataset by its class names, or by its labels from 0 upwards."""
     dataset = DATASETS.build({**settings, "pipeline": []})
-    source = settings.get("ann_file") or settings.get("data_root")
+    source = at(settings, "ann_file") or at(settings, "data_root")
     names, labels = dataset.metainfo["classes"], np.asarray(dataset.labels)
     count = len(names) or int(labels.max()) + 1
     if count < 2:
@@ -270,15 +278,15 @@ def _count_classes(settings: dict[str, Any]) -> int:
         )
     if count > max(len(names), len(dataset)):
         raise ValueError(
-            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos. Labels must be "
-            "class numbers, counted from 0"
+            f"{source!r} contains the label {count - 1}, but only {len(dataset)} videos. Labels "
+            "must be class numbers that count from 0"
         )
     shown = f": {', '.join(names)}" if names else ""
     print_log(f"{count} classes in {len(dataset)} videos of {source}{shown}", logger="current")
     empty = sorted(set(range(count)) - set(labels.tolist()))
     if empty:
         listed = ", ".join(map(str, empty[:5])) + ", ..." * bool(empty[5:])
-        text = f"no training video of {source} has the label {listed}; labels count from 0 to"
+        text = f"no training video in {source} has the label {listed}. Labels count from 0 to"
         print_log(f"{text} {count - 1}", logger="current", level=logging.WARNING)
     return count
 
@@ -300,13 +308,13 @@ def testing_config(
         config: Config file with ``test_dataloader`` and ``test_cfg``; or a config, which adopts no
             settings from the checkpoint (:func:`~sce_video.inference.stored_test.stored_test`).
         checkpoint: Run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`), or
-            "random" to test random initialisation.
+            "random" to test random weights.
         work_dir: Folder for logs; None for the config's folder, or ``work_dirs/<config name>``.
         out: JSON file for results; None for ``results.json`` in the work folder, or ``best.json``
             for a checkpoint that a validation metric selected.
-        dump: A .npz file for scores (of a classifier) or features per video; None for no file.
+        dump: A .npz file for each video's scores (for a classifier) or features; None for no file.
         backend: Decoder for all videos; None for the config's.
-        cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
+        cfg_options: Config overrides as ``KEY=VALUE`` strings, or as values by key.
         launcher: "none", "pytorch" or "slurm".
 
     Raises:
@@ -314,7 +322,7 @@ def testing_config(
         ValueError: If the config has no test, keys are unknown, or the checkpoint does not exist.
     """
     source = config.filename if isinstance(config, Config) else config
-    content: dict[str, Any] | None = None
+    content = None
     if checkpoint != RANDOM:
         checkpoint = checkpoint_of(checkpoint)
         _check_file(checkpoint, "tests random weights")
@@ -326,20 +334,21 @@ def testing_config(
     if backend is not None:
         set_backend(cfg, backend)
     check_config(cfg)
-    if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
+    if at(cfg, "test_cfg") is None or at(cfg, "test_dataloader") is None:
         raise ValueError(f"{source} has no test_cfg and test_dataloader, so it cannot be tested")
-    if cfg.get("test_evaluator") is None:
+    if at(cfg, "test_evaluator") is None:
         raise ValueError(f"{source} has no test_evaluator. Name the metrics to evaluate")
     cfg.launcher, cfg.resume = launcher, False
     cfg.load_from = None if content is None else absolute(checkpoint)
     complete_classifier(cfg, content)
     for name in _TRAINING_ONLY:
         cfg[name] = None
+    hooks = at(cfg, "default_hooks") or {}
     for name in _TRAINING_HOOKS:
-        (cfg.get("default_hooks") or {}).pop(name, None)
+        hooks.pop(name, None)
     cfg.pop("lora", None)  # reading a checkpoint merges its adapters into the weights
     cfg.pop("pretrained", None)  # the weights come from the tested checkpoint, or are random
-    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
+    cfg.work_dir = _work_dir(work_dir, cfg, source)
     selected, loop = at(content, "meta.selected", dict) is not None, cfg.test_cfg
     # Otherwise the results of the best epoch would overwrite the results of the last epoch.
     if selected and (loop.get("type"), loop.get("out", RESULTS)) == ("MultiViewTestLoop", RESULTS):

@@ -1,8 +1,8 @@
-"""Pretraining that starts from a network: what it keeps, and which settings suit it.
+"""Pretraining that starts from a network: what is kept of it, and which settings suit it.
 
-A network that is already good is changed in small steps. Its first layers change least, and at the
-beginning, while the heads are random, everything changes little. The numbers come from other work
-(see the sources in docs/settings.md). docs/results.md states which of them were measured here.
+A network that is already good is changed in small steps. Its first layers change least. While the
+heads are still random, all layers change little. The numbers come from other work (docs/settings.md
+lists the sources). docs/results.md states which of them were measured here.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from sce_video.registry import MODELS
 from sce_video.runs.choices import Machine, network_scale
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
+from sce_video.utils.records import at
 
 
 @dataclass(frozen=True)
 class Suited:
-    """Settings that suit transformers with up to ``parameters`` weights."""
+    """Settings that suit a transformer with up to ``parameters`` weights."""
 
     size: str
     parameters: float
     lr: float
-    batch_share: float  # share of the usual batch, because activations are larger (not measured)
+    batch_share: (
+        float  # share of the usual batch size, because of larger activations (not measured)
+    )
 
 
 TRANSFORMERS = (
@@ -50,10 +53,10 @@ WEIGHT_DECAY = 0.04, 0.4
 MOMENTUM = 0.998
 #: Share of epochs with warm-up (dap-behavior: 5 of 50; V-JEPA: 40 of 300)
 CONTINUED_WARMUP_SHARE = 0.1
-#: Largest gradient norm of a step (lightly-train, dino.py). DINO applies it to each parameter.
+#: Largest gradient norm of a step (lightly-train, dino.py). DINO limits each parameter's norm.
 CLIP_GRAD = 3.0
-#: Ratio of the adapters' learning rate to the rate of all weights (Thinking Machines Lab 2025,
-#: "LoRA Without Regret")
+#: Ratio of the learning rate for adapters to the learning rate for all weights (Thinking Machines
+#: Lab 2025, "LoRA Without Regret")
 LORA_LR_FACTOR = 10
 #: Parameters without weight decay: biases, positions, tokens and scales of layers
 NO_DECAY = (
@@ -73,8 +76,8 @@ class Start:
 
     Attributes:
         source: Network from :func:`~sce_video.runs.start_weights.find_source`.
-        freeze: Number of quarters of its blocks that are frozen, 0 for the embeddings only; None
-            trains everything.
+        freeze: Number of frozen quarters of the network's blocks; 0 freezes only the embeddings,
+            and None trains everything.
         lora: Rank of the adapters that are trained instead of the weights; None for no adapters.
     """
 
@@ -84,7 +87,7 @@ class Start:
 
     def __post_init__(self) -> None:
         kind = self.source.settings.backbone["type"]
-        if self.freeze is not None and not _takes(kind, "frozen_stages"):
+        if self.freeze is not None and not _can_freeze(kind):
             raise ValueError(f"freeze: no part of a {kind} can be frozen")
         if self.lora is not None and self.source.family == "convolution":
             raise ValueError(
@@ -129,16 +132,16 @@ def own_choices(
     why = "a tenth of the recipe's" if row is None else f"a {row.size} transformer"
     if start.lora is not None:
         lr, why = lr * LORA_LR_FACTOR, f"{LORA_LR_FACTOR} times that of {why}, for adapters"
-    reason = f"{why}; more may undo what it has learned"
+    reason = f"{why}; a larger one may undo what the network has learned"
     own.append(Choice("lr", float(f"{lr:.3g}"), reason))
     own.append(Choice("momentum", MOMENTUM, "the target begins as the network itself"))
     own.append(Choice("clip_grad", CLIP_GRAD, "largest norm of the gradient of a step"))
     if row is not None:
         first, last = WEIGHT_DECAY
-        reason = "along a cosine; not of norms and biases"
+        reason = "follows a cosine; not for norms and biases"
         own.append(Choice("weight_decay", f"{first} to {last}", reason))
         if names_layers(source):
-            reason = "rate of a block in that of the one after it"
+            reason = "learning rate of a block relative to the next block"
             own.append(Choice("layer_decay", LAYER_DECAY, reason))
     if row is not None and row.batch_share < 1:
         usual = network_scale(machine, facts.num_videos).batch
@@ -154,8 +157,8 @@ def clip_of_network(
     """Return the frames, duration and size of a clip that suit the network, by name.
 
     Raises:
-        ValueError: If they do not suit the videos, or the network does not accept the requested
-            values.
+        ValueError: If the clip does not suit the videos, or the network does not accept the
+            requested values.
     """
     network = _meta_network(source)
     own = _frames(source, network, facts, given)
@@ -168,21 +171,20 @@ def clip_of_network(
         raise ValueError(
             f"--{what} {clip[what]}: {source.name} accepts only {taken}. Remove --{what}"
         )
-    found = (Choice("frames", own, "as the network takes"), duration, size)
+    found = (Choice("frames", own, "as the network expects"), duration, size)
     return {choice.setting: choice for choice in found}
 
 
 def _meta_network(source: Source) -> Any:
-    """Build a network that states which clips it accepts, without memory; None for any other."""
-    backbone = {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
-    if not hasattr(MODELS.get(backbone["type"]), "refused"):
+    """Build a network, without memory, that states which clips it accepts; None if it does not."""
+    if not hasattr(_class_of(source), "refused"):
         return None
     with torch.device("meta"):
-        return MODELS.build(backbone)
+        return MODELS.build(_backbone(source))
 
 
 def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str, str] | None:
-    """Return the setting that the network refuses and what it accepts; None if all are accepted."""
+    """Return a refused setting and what the network accepts; None if it accepts this clip."""
     if network is not None:
         return network.refused(frames, size, size)
     patch = source.settings.backbone.get("patch_size", 16)
@@ -198,10 +200,10 @@ def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str
     if "frames" in given or own <= available:
         return own
     fewer = [n for n in range(available, 0, -1) if not _refused(source, network, n, size)]
-    advice = f"give fewer, --frames {fewer[0]}" if fewer else "give longer videos or another source"
+    advice = f"Give --frames {fewer[0]}" if fewer else "Give longer videos or another source"
     raise ValueError(
         f"{source.name} needs clips of {own} frames, but the videos in {facts.folder} have "
-        f"{available}: {advice}"
+        f"{available}. {advice}"
     )
 
 
@@ -214,9 +216,9 @@ def _clip_duration(source: Source, facts: FolderFacts, frames: int) -> Choice:
         return Choice("clip_duration", round(longest, 2), reason)
     wanted = seconds / own * frames
     if wanted > facts.duration:
-        reason = f"four fifths of a video; the network has seen {wanted:.3g} s"
+        reason = f"four fifths of a video; the network was trained on {wanted:.3g} s"
         return Choice("clip_duration", round(longest, 2), reason)
-    reason = f"{frames / wanted:.3g} frames/s, as the network has seen"
+    reason = f"{frames / wanted:.3g} frames/s, as in the network's training"
     return Choice("clip_duration", round(wanted, 3), reason)
 
 
@@ -224,15 +226,15 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
     """Choose the height and width of a view."""
     own, side = source.train_size, facts.short_side
     if side >= own:
-        return Choice("size", own, "as the network takes")
-    if getattr(network, "takes_one_size", False):
+        return Choice("size", own, "as the network expects")
+    if getattr(network, "takes_one_size", False):  # enlarge the videos, but not too much
         if own >= _MAX_ENLARGED * side:
             raise ValueError(
                 f"{source.name} needs frames of {own}x{own} pixels, but the short side of the "
                 f"videos in {facts.folder} is {side}. Give larger videos, or a source that accepts "
                 "smaller ones"
             )
-        return Choice("size", own, "as the network takes; the videos are enlarged")
+        return Choice("size", own, "as the network expects; the videos are enlarged")
     # Convolutions have a stride of 32. For transformers, the patch size has to divide the side.
     step = _LEAST_SIDE if source.family == "convolution" else 1
     sides = range(max(side, _LEAST_SIDE) // step * step, _LEAST_SIDE - 1, -step)
@@ -260,7 +262,7 @@ def remarks(start: Start, chosen_size: int, facts: FolderFacts) -> list[str]:
 
 
 def continue_from(config: Config, start: Start) -> None:
-    """Change network, weights, normalisation and optimiser of a planned config, in place.
+    """Set network, weights, normalisation and optimiser of a planned config, in place.
 
     Raises:
         ValueError: If the method has smaller views than the network accepts.
@@ -289,25 +291,34 @@ def continue_from(config: Config, start: Start) -> None:
 
 def take_network(config: Config, source: Source, frozen: int) -> None:
     """Set a config's network with ``frozen_stages``, weights and normalisation, in place."""
-    # The pipeline provides frames of the planned size, which the network would enlarge again.
-    backbone = {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
-    if _takes(backbone["type"], "frozen_stages"):
+    backbone = _backbone(source)
+    if _can_freeze(backbone["type"]):
         backbone["frozen_stages"] = frozen
     config.model.backbone = backbone
     config.pretrained = source.checkpoint
-    preprocessor = config.data_preprocessor
-    preprocessor.update(mean=source.settings.mean, std=source.settings.std)
-    preprocessor.channels_last = bool(backbone.get("channels_last", False))
+    config.data_preprocessor.update(
+        mean=source.settings.mean,
+        std=source.settings.std,
+        channels_last=bool(backbone.get("channels_last", False)),
+    )
+
+
+def _backbone(source: Source) -> dict[str, Any]:
+    """Return a copy of a network's settings without ``resize_to``.
+
+    The pipeline provides frames of the planned size, which the network would enlarge again.
+    """
+    return {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
 
 
 def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) -> None:
     """Raise ValueError if the network does not accept a method's local views."""
     steps = {step["type"].rpartition(".")[2]: step for step in pipeline}
-    clips, crops = (steps.get(name, {}) for name in ("RandomClips", "RandomResizedCropClips"))
-    if not clips.get("num_local_views"):
+    if not at(steps, "RandomClips.num_local_views"):
         return
-    sizes = crops.get("local_size") or crops["size"]
-    frames = clips.get("local_num_frames") or clips["num_frames"]
+    clips, crops = steps["RandomClips"], steps["RandomResizedCropClips"]
+    sizes = at(crops, "local_size") or crops["size"]
+    frames = at(clips, "local_num_frames") or clips["num_frames"]
     network = _meta_network(source)
     for size in (sizes,) if isinstance(sizes, int) else sizes:
         if refused := _refused(source, network, frames, size):
@@ -319,11 +330,14 @@ def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) ->
 
 def names_layers(source: Source) -> bool:
     """Return whether every layer can have its own learning rate."""
-    kind: Any = MODELS.get(source.settings.backbone["type"])
-    return issubclass(kind, FreezableBackbone)
+    return issubclass(_class_of(source), FreezableBackbone)
 
 
-def _takes(kind: str, argument: str) -> bool:
-    """Return whether the constructor of a backbone has an argument of that name."""
+def _class_of(source: Source) -> Any:
+    return MODELS.get(source.settings.backbone["type"])
+
+
+def _can_freeze(kind: str) -> bool:
+    """Return whether the constructor of a backbone has the argument ``frozen_stages``."""
     part: Any = MODELS.get(kind)
-    return argument in inspect.signature(part).parameters
+    return "frozen_stages" in inspect.signature(part).parameters

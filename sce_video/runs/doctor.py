@@ -36,11 +36,13 @@ def doctor(
 
     Args:
         options: Options of the command.
-        on_finding: Called with each finding as soon as it is made; some checks take seconds.
+        on_finding: Function that is called with each finding immediately, because some checks take
+            seconds.
 
     Raises:
-        FileNotFoundError: If there is no folder or table of videos of this name.
-        ValueError: If there is no video in the folder, or only one, or no index in its folder.
+        FileNotFoundError: If the folder or table of videos does not exist.
+        ValueError: If the folder contains fewer than two videos, or there is no index in the folder
+            of the index.
         TableError: If the table cannot be read.
     """
     videos, found = options.videos, []
@@ -48,7 +50,7 @@ def doctor(
     store = None if options.index is None else find_store(Path(options.index))
     if options.index is not None and store is None:
         raise ValueError(
-            f"there is no index in {options.index}. Give the folder of sce-video index"
+            f"there is no index in {options.index}. Give the folder that sce-video index writes"
         )
     if videos is not None and os.path.isdir(videos) and not options.report:
         tell_others(videos, listed_extensions(options.all_files))

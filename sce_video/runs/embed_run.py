@@ -33,9 +33,9 @@ class EmbedResult:
     Attributes:
         out: Path of the file.
         windows: Division of the videos into windows; None for whole videos.
-        count: Number of windows; None for whole videos, which the log counts.
-        problems: Sentences about videos that could not be embedded. It is empty for whole videos,
-            because the file lists their failures.
+        count: Number of windows; None for whole videos, whose number is in the log.
+        problems: Sentences about videos that could not be embedded; empty for whole videos, whose
+            failures are listed in the file.
     """
 
     out: str
@@ -65,8 +65,8 @@ def embed(options: EmbedOptions) -> EmbedResult:
 
     checkpoint = options.checkpoint
     if checkpoint != RANDOM:
-        # A transformers model is converted to a run in the cache.
-        # Only a file that the user names can be a torchvision state dict.
+        # A transformers model is converted to a run in the cache. Only a file that the user names
+        # can be a torchvision state dict.
         converted = None if options.config else run_of_weights(checkpoint)
         checkpoint = converted or newest_checkpoint(run_of_model(checkpoint))
     config = options.config or stored_test(checkpoint)
@@ -97,26 +97,21 @@ def extraction_config(
     from sce_video.engine.config.load import load_config
     from sce_video.runs.configs import testing_config
 
-    cfg = testing_config(
-        config,
-        checkpoint,
-        backend=options.backend,
-        cfg_options=options.cfg_options,
-        launcher=options.launcher,
-    )
+    given = {name: getattr(options, name) for name in ("backend", "cfg_options", "launcher")}
+    cfg = testing_config(config, checkpoint, **given)
     parts = {
         "test": cfg.test_dataloader,
-        "bank": cfg.test_cfg.get("gallery_dataloader"),
+        "bank": at(cfg, "test_cfg.gallery_dataloader"),
         # Read the file again, because the test config no longer contains the training data.
-        "train": load_config(config, options.cfg_options).get("train_dataloader"),
+        "train": at(load_config(config, options.cfg_options), "train_dataloader"),
     }
     found = parts[options.part]
     if found is None:
-        raise ValueError(f"the config has no {options.part} data to embed, only test data")
+        raise ValueError(f"the config has no {options.part} data to embed. Use --part test")
     loader = copy.deepcopy(cfg.test_dataloader)
     for key in ("data_root", "ann_file"):
-        loader.dataset[key] = found.dataset.get(key)
-    if found.dataset.get("type") == _TABLE:
+        loader.dataset[key] = at(found.dataset, key)
+    if at(found.dataset, "type") == _TABLE:
         loader.dataset.update({key: found.dataset[key] for key in _OF_TABLE & set(found.dataset)})
     if options.videos is not None or options.ann_file is not None:
         _use_own_videos(cfg, loader, options)
@@ -124,7 +119,7 @@ def extraction_config(
     cfg.test_dataloader = loader
     preprocessor = at(cfg, "model.data_preprocessor") or at(cfg, "data_preprocessor") or {}
     kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
-    # The encoder has its own preprocessor below. The runner would pass this one to it as well.
+    # The encoder below has its own preprocessor. The runner would also pass this one to it.
     cfg.data_preprocessor = None
     cfg.model = {
         "type": "Encoder",
@@ -141,16 +136,16 @@ def extraction_config(
 
 
 def _use_own_videos(cfg: Config, loader: Any, options: EmbedOptions) -> None:
-    """Replace the recipe's data in a config and its loader by the user's, in place."""
+    """Replace the recipe's data in a config and its loader by the user's data, in place."""
     dataset, root = loader.dataset, options.videos
     dataset.ann_file = options.ann_file
     if root is not None:
         dataset.update(dataset_settings(root, listed_extensions(options.all_files)))
     if options.dataset is not None:
-        # The arguments of the config's class need not be arguments of this one.
-        pipeline = dataset.get("pipeline", [])
+        # The user's class may not have the arguments of the config's class.
+        pipeline = at(dataset, "pipeline") or []
         loader.dataset = {"type": options.dataset, "data_root": root, "pipeline": pipeline}
-    # The videos are no split of the recipe's benchmark. A transfer benchmark names no dataset.
+    # The videos do not belong to the recipe's benchmark. A transfer benchmark names no dataset.
     cfg.split = None
     if at(cfg, "benchmark.dataset") is not None:
         cfg.benchmark = None

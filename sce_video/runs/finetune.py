@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """Result of a finetuning.
+    """Result of a finetuning command.
 
     Attributes:
         folder: Folder of the run.
-        status: 0 if the classifier is trained and tested, or 128 + n if signal n has stopped it.
-        metrics: Metrics of the test by name, as in ``results.json``; empty without a test.
+        status: 0 if the classifier is trained and tested, or 128 + n if signal n has stopped the
+            run.
+        metrics: Test metrics by name, as in ``results.json``; empty without a test.
         alarm: Warning if the classifier is not better than guessing; otherwise None.
     """
 
@@ -39,17 +40,17 @@ class FinetuneResult:
 
 
 def finetune(options: FinetuneOptions) -> FinetuneResult:
-    """Train a classifier of videos from a pretrained network, test it, and write a page.
+    """Train a video classifier from a pretrained network, test it, and write a page.
 
-    Every setting that is not given is chosen for source, videos and machine
-    (:mod:`sce_video.runs.finetune_choices`), and written with its reason to ``run.json``.
+    Settings that are not given are chosen for source, videos and machine
+    (:mod:`sce_video.runs.finetune_choices`), and written with reasons to ``run.json``.
 
     Raises:
-        FileNotFoundError: If there is no such source.
+        FileNotFoundError: If the source does not exist.
         ValueError: If the sets cannot be used, or do not match each other or the source, or the
             folder contains an earlier training run.
     """
-    begun = time.monotonic()  # a budget in hours counts the imports below, too
+    begun = time.monotonic()  # a time budget includes the imports below
     _check_names(options)
     # Imported here, so that a wrong name is reported before torch loads.
     from sce_video.engine.work_dir import claimed_folder
@@ -95,8 +96,8 @@ def _check_names(options: FinetuneOptions) -> None:
         return
     if options.recipe is not None and options.recipe not in (known := finetunings()):
         raise ValueError(
-            f"--recipe must be one of {', '.join(known)}, got {options.recipe!r}. A recipe of your "
-            "own is registered by a module of --import (register_recipe)"
+            f"--recipe must be one of {', '.join(known)}, got {options.recipe!r}. To use your own "
+            "recipe, register it in a module (register_recipe), and name the module with --import"
         )
     columns = GroupColumns(options.group_column, options.fold_column).check(options.train)
     if options.source != NONE:

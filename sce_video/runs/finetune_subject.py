@@ -1,37 +1,50 @@
-"""The subject of a finetuning: source, videos and machine, and what follows from them."""
+"""Subject of a finetuning run: labelled videos, source and machine, and what follows from them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from sce_video.datasets.labelled import LabelledVideos
-from sce_video.datasets.sources import is_table
+from sce_video.datasets.labelled import GroupColumns, LabelledVideos, read_pair
+from sce_video.datasets.sources import is_table, listed_extensions
+from sce_video.datasets.video_list import split_segment, video_of
 from sce_video.engine.run_json import Choice
+from sce_video.evaluation.functional.linear_probe import held_out
+from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.inference.network_input import TEST_CROPS
 from sce_video.options.training import NONE, FinetuneOptions, given_settings
 from sce_video.runs.choices import Machine, this_machine
+from sce_video.runs.finetune_choices import finetuning_notes
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
-from sce_video.runs.labelled_parts import labelled_parts, units_of
 from sce_video.runs.start_weights import Source, find_source
+
+#: Number of videos that the page of a finetuning run embeds and draws
+PAGE_VIDEOS = 64
+#: Seconds that this page needs in addition
+PAGE_SECONDS = 20.0
+#: Share of the videos, or of the groups, that is held out if no test set is given
+_HELD_OUT = 0.25
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Source, videos and machine that a finetuning is planned for.
+    """Source, videos and machine for which a finetuning run is planned.
 
     Attributes:
-        videos: Videos to train with.
-        units: (N,) int64. Training videos with the same number belong together (a group or a
-            recording), so a comparison never separates them.
-        tested: Videos to test with.
-        rows: Rows of the plan that describe them.
-        facts: Facts of the videos to train with.
-        machine: Machine that trains.
-        source: Network to start from; None for random weights.
+        videos: Training videos.
+        units: (N,) int64 group or recording of each training video. Videos with the same number
+            are never separated in a comparison.
+        tested: Test videos.
+        rows: Rows of the plan that describe both sets.
+        facts: Facts about the training videos.
+        machine: Machine on which the run trains.
+        source: Network from which the run starts; None for random weights.
         given: Settings that the user gave, by name.
     """
 
@@ -46,17 +59,29 @@ class Subject:
 
     @property
     def counts(self) -> np.ndarray:
-        """(K,) numbers of training videos of the classes that have any."""
+        """(K,) number of training videos in each class that has any."""
         counts = np.bincount(self.videos.videos.labels)
         return counts[counts > 0]
 
+    @property
+    def drawn(self) -> int:
+        """Number of training videos that the page of the run embeds and draws."""
+        return min(PAGE_VIDEOS, len(self.videos))
+
     def part(self, indices: np.ndarray) -> Subject:
-        """Return the subject with only some of its training videos.
+        """Return the subject with only the training videos at these indices (n,)."""
+        return replace(self, videos=self.videos.subset(indices), units=self.units[indices])
+
+    def remarks(self, size: int, loading: float) -> list[str]:
+        """Return sentences about anything unusual in the videos and their loading.
 
         Args:
-            indices: (n,) numbers of the training videos to keep.
+            size: Side of a view in pixels.
+            loading: Time to make a batch of views, as a multiple of the network's step.
         """
-        return replace(self, videos=self.videos.subset(indices), units=self.units[indices])
+        shared = {*recordings_of(self.videos)} & {*recordings_of(self.tested)}
+        counts, tested = self.counts.tolist(), len(self.tested)
+        return [*finetuning_notes(counts, tested, len(shared), size, loading)]
 
 
 def examine_labelled(options: FinetuneOptions) -> Subject:
@@ -74,7 +99,7 @@ def examine_labelled(options: FinetuneOptions) -> Subject:
 
 
 def describe_source(source: Source | None) -> Choice:
-    """Return the source as a choice, with its kind and size."""
+    """Return the row of the plan that states the source, its kind and its size."""
     if source is None:
         return Choice("source", NONE, "random weights")
     head = "; its classifier is replaced" if source.is_classifier else ""
@@ -87,10 +112,10 @@ def data_settings(
     """Return the recipe changes that select the videos, by key.
 
     Args:
-        subject: The videos.
-        out: Folder of the lists.
+        subject: Training and test videos.
+        out: Folder in which the lists of the videos are or will be.
         parts: Parts of the recipe that read the test videos.
-        write: Whether to write the lists of the videos.
+        write: Whether to write these lists.
     """
     sets = {"train": subject.videos.dataset(out, "train", write)}
     sets |= dict.fromkeys(parts, subject.tested.dataset(out, "test", write))
@@ -108,8 +133,8 @@ def step_of_source(step: Mapping[str, Any], source: Source, own_size: bool) -> d
     """Return a step of a test pipeline, changed to produce the frames that the source accepts.
 
     Args:
-        step: The step.
-        source: Network to start from.
+        step: Step of the pipeline.
+        source: Network from which the run starts.
         own_size: Whether the test crop has the source's size, which may exceed the training crop.
     """
     settings, changed, kind = source.settings, dict(step), step["type"]
@@ -128,3 +153,123 @@ def step_of_source(step: Mapping[str, Any], source: Source, own_size: bool) -> d
         "size": [crop, crop] if whole else side,
         "interpolation": how,
     }
+
+
+def labelled_parts(
+    options: FinetuneOptions,
+) -> tuple[LabelledVideos, LabelledVideos, tuple[Choice, ...]]:
+    """Read the training and test videos of a finetuning, and describe them for the plan.
+
+    Without a test set, a quarter of the videos in each class, or a quarter of the groups, is held
+    out. The seed selects them. For segments, a quarter of the recordings is held out. If a
+    recording contains the only segments of a class, the end of each recording is held out instead.
+
+    Raises:
+        ValueError: If the sets cannot be used, or do not match each other.
+    """
+    train, few, seed = str(options.train), options.few, options.seed or 0
+    columns = GroupColumns(options.group_column, options.fold_column)
+    extensions = listed_extensions(options.all_files)
+    videos, tested = read_pair(train, options.test, options.data_root, columns, extensions)
+    reason = "given"
+    if tested is None:
+        kept, held, reason = _divided(videos, options.group_pattern, columns, seed)
+        if not held.any():
+            raise ValueError(
+                f"no class of {train} has two videos, so none can be held out for the test. Give "
+                "--test"
+            )
+        tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(kept))
+    drawn = "all that are given"
+    if few is not None:
+        drawn = f"{few} of each class, of {len(videos)}, drawn by the seed"
+        videos = videos.few(few, seed)
+    rows = (Choice("train", _counted(videos), drawn), Choice("test", _counted(tested), reason))
+    return videos, tested, rows
+
+
+def _divided(
+    videos: LabelledVideos, group_pattern: str | None, columns: GroupColumns, seed: int
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return masks (N,) of the training and test videos, and the reason for the division."""
+    if videos.folds:
+        held = videos.in_fold(columns)
+        tested = videos.folds[int(np.argmax(held))]
+        return ~held, held, f"no --test: the fold {tested} of {columns.fold_name} is held out"
+    given = group_pattern is not None or bool(videos.groups)
+    groups, segments = None, not given and _are_segments(videos)
+    recordings = np.unique(recordings_of(videos), return_inverse=True)[1]
+    reason = "no --test: a quarter of each class is held out, drawn by the seed"
+    if group_pattern is not None:
+        groups, _ = group_ids(videos.paths(), group_pattern)
+        reason = f"no --test: a quarter of the groups {group_pattern} is held out"
+    elif videos.groups:
+        groups = torch.from_numpy(np.unique(videos.groups, return_inverse=True)[1])
+        reason = f"no --test: a quarter of the groups of {columns.group} is held out"
+    elif segments and len(np.unique(recordings)) < len(videos):
+        groups = torch.from_numpy(recordings)
+        reason = "no --test: a quarter of the recordings is held out, drawn by the seed"
+    held = held_out(torch.from_numpy(videos.videos.labels), groups, _HELD_OUT, seed).numpy()
+    if held.any() or not segments:
+        return ~held, held, reason
+    kept, held = _cut_in_time(videos, recordings)
+    reason = "no --test, no recording to hold out: the last quarter of each is tested"
+    across = len(videos) - int((kept | held).sum())
+    return kept, held, reason + f", {across} segments reach across the cut" * bool(across)
+
+
+def recordings_of(videos: LabelledVideos) -> list[str]:
+    """Return the file of each video. Segments of one recording share a file and look similar."""
+    return [video_of(str(Path(videos.root, path).absolute())) for path in videos.paths()]
+
+
+def units_of(videos: LabelledVideos, group_pattern: str | None) -> np.ndarray:
+    """Return the number (N,) of each video's group or, without groups, of its recording.
+
+    Args:
+        videos: Labelled videos.
+        group_pattern: Regular expression with one group, which is searched in the paths. None uses
+            the column of groups, if there is one.
+    """
+    if group_pattern is not None:
+        return group_ids(videos.paths(), group_pattern)[0].numpy()
+    return np.unique(videos.groups or recordings_of(videos), return_inverse=True)[1]
+
+
+def _are_segments(videos: LabelledVideos) -> bool:
+    return any(split_segment(os.path.join(videos.root, path)) for path in videos.paths())
+
+
+def _counted(videos: LabelledVideos) -> str:
+    """Format a number of videos: ``12 videos`` or ``12 segments of 3 recordings``."""
+    if not _are_segments(videos):
+        return f"{len(videos)} videos"
+    count = len(set(recordings_of(videos)))
+    return f"{len(videos)} segments of {count} recording{'s' * (count != 1)}"
+
+
+def _cut_in_time(videos: LabelledVideos, recordings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return masks (N,) of the segments before and after a cut in each recording.
+
+    The last quarter of a recording's segments is after the cut.
+
+    Raises:
+        ValueError: If a class has no segment before a cut.
+    """
+    found = (split_segment(os.path.join(videos.root, path)) for path in videos.paths())
+    spans = np.array([(0.0, np.inf) if s is None else s[1:] for s in found])
+    before, after = np.ones(len(videos), bool), np.zeros(len(videos), bool)
+    for recording in np.unique(recordings):
+        own = np.flatnonzero(recordings == recording)
+        if len(own) > 1:
+            cut = np.sort(spans[own, 0])[-max(1, round(_HELD_OUT * len(own)))]
+            after[own], before[own] = spans[own, 0] >= cut, spans[own, 1] <= cut
+    labels = videos.videos.labels
+    missing = sorted(set(labels.tolist()) - set(labels[before].tolist()))
+    if missing:
+        raise ValueError(
+            f"no whole recording of {videos.source} can be held out, and the first three quarters "
+            f"of the recordings contain no {videos.name(missing[0])!r}. Label it in another "
+            "recording, or give --test"
+        )
+    return before, after

@@ -1,4 +1,4 @@
-"""Linear classifiers on frozen features, cross-validated for ``choose`` and ``finetune``.
+"""Linear classifiers on frozen features, which are cross-validated for ``choose`` and ``finetune``.
 
 All fits of a fold share one decomposition of the features. A video is classified by the mean
 probability over its clips, as in a test.
@@ -22,13 +22,14 @@ from sce_video.evaluation.functional.linear_probe import Samples, fit_path, stan
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.utils.command import Progress
 
-#: Kind of features: a pool, or a candidate of a comparison.
+#: Kind of features: a pool, or a candidate in a comparison
 K = TypeVar("K", bound=Hashable)
-#: Maximum number of folds of :func:`make_folds`.
+#: Largest number of folds that :func:`make_folds` makes
 _FOLDS = 5
-#: Minimum number of folds, even if time has run out. The decay for each is chosen on the other.
+#: Smallest number of tested folds, even if time has run out. The weight decay for one of two folds
+#: is chosen on the other one.
 _LEAST_FOLDS = 2
-#: Number of random videos on which a fit is timed.
+#: Number of random videos on which a fit is timed
 _TIMED = 200
 
 
@@ -41,8 +42,8 @@ def make_folds(labels: Tensor, units: Tensor, seed: int) -> Tensor | None:
         seed: Seed of the division.
 
     Returns:
-        Folds (N,) int64. None if a classifier trained on the other folds would have only one class,
-        or could not predict the class of most videos, because their class has no other videos.
+        Folds (N,) int64. None if a classifier that is trained on the other folds would have only
+        one class, or if the classes of most videos occur in one fold only.
     """
     count = min(_FOLDS, len(units.unique()))
     if count < 2:
@@ -58,11 +59,11 @@ def make_folds(labels: Tensor, units: Tensor, seed: int) -> Tensor | None:
 
 
 def percent(hits: Tensor, units: Tensor) -> str:
-    """Return an accuracy with its 95 % interval as text.
+    """Format an accuracy with its 95 % interval.
 
     Args:
-        hits: (N,) outcomes.
-        units: (N,) numbers of the units that the bootstrap draws.
+        hits: (N,) outcomes, 1 or 0.
+        units: (N,) units that the bootstrap draws.
     """
     ends = bootstrap_intervals(hits.numpy()[:, None], units.numpy())
     interval = "" if ends is None else f" [{100 * ends[0][0]:.1f}, {100 * ends[0][1]:.1f}]"
@@ -71,7 +72,7 @@ def percent(hits: Tensor, units: Tensor) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CrossValidation(Generic[K]):
-    """Outcomes of classifiers on m videos that they were not fitted on.
+    """Outcomes of classifiers on m videos to which they were not fitted.
 
     Attributes:
         kinds: Kinds of features.
@@ -79,7 +80,7 @@ class CrossValidation(Generic[K]):
         correct: (kinds, G, m) float64, 1 for a correctly classified video, else 0.
         losses: (kinds, G, m) float64 cross-entropies.
         tested: (m,) int64 positions of the tested videos among all videos.
-        folds: (m,) their folds.
+        folds: (m,) folds of the tested videos.
     """
 
     kinds: Sequence[K]
@@ -98,9 +99,9 @@ class CrossValidation(Generic[K]):
         return self.kinds[kind], self.decays[decay]
 
     def hits(self, kinds: Sequence[K] | None = None) -> Tensor:
-        """Return the outcomes (m,) of the kind and the decay that are best on the other folds.
+        """Return the outcomes (m,) with the kind and the weight decay that are best on other folds.
 
-        The accuracy therefore includes the cost of this choice.
+        The accuracy is therefore not too optimistic because of this choice.
 
         Args:
             kinds: Kinds to choose from; None for all.
@@ -113,7 +114,7 @@ class CrossValidation(Generic[K]):
         return found
 
     def _best(self, kinds: Sequence[K], videos: Tensor) -> tuple[int, int]:
-        """Return the indices of the best of some kinds and its decay, on a mask of videos."""
+        """Return the indices of the best kind and its best weight decay on some videos."""
         rows = [self.kinds.index(kind) for kind in kinds]
         accuracy = self.correct[rows][..., videos].mean(2).flatten()
         loss = self.losses[rows][..., videos].mean(2).flatten()
@@ -129,9 +130,10 @@ def cross_validate(
     decays: Sequence[float],
     stop: float = math.inf,
 ) -> CrossValidation[K]:
-    """Test one fold after the other with all kinds of features and all weight decays.
+    """Test one fold after another with all kinds of features and all weight decays.
 
-    Whole folds are left out if the time is over, so all kinds are tested on the same videos.
+    When the time is over, the remaining folds are left out for all kinds, so all kinds are tested
+    on the same videos.
 
     Args:
         kinds: Kinds of features.
@@ -139,7 +141,7 @@ def cross_validate(
         labels: (N,) int64 labels.
         folds: (N,) int64 folds.
         decays: Weight decays.
-        stop: Time on the clock of ``time.monotonic`` by which the last fold must end.
+        stop: Value of ``time.monotonic()`` by which the last fold must end.
     """
     decays, names = sorted(decays, reverse=True), folds.unique()  # each fit starts from a stronger
     correct, losses = (
@@ -169,16 +171,16 @@ def cross_validate(
 def _probabilities(
     train: Tensor, labels: Tensor, tested: Tensor, decays: Sequence[float]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Fit one classifier per weight decay, and yield its class probabilities of other videos.
+    """Fit one classifier per weight decay, and yield its class probabilities for other videos.
 
     Args:
-        train: (N, K, C) features of clips to fit on.
-        labels: (N,) their labels.
+        train: (N, K, C) features of clips to which the classifiers are fitted.
+        labels: (N,) labels of the training videos.
         tested: (n, K, C) features of clips to classify.
         decays: Weight decays from strong to weak.
 
     Yields:
-        Labels (k,) of the training videos, ascending, and probabilities (n, k) of these.
+        Labels (k,) of the classes in ascending order, and their probabilities (n, k).
     """
     classes, targets = labels.repeat_interleave(train.shape[1]).unique(return_inverse=True)
     clips = train.flatten(0, 1).double()
@@ -196,7 +198,7 @@ def time_probes(
     Args:
         sizes: Dimensions of the features, by kind.
         classes: Number of classes.
-        folds: Number of folds; 0 if nothing is tested, which takes no time.
+        folds: Number of folds; 0 if nothing is tested.
         decays: Weight decays.
 
     Returns:
@@ -213,7 +215,7 @@ def time_probes(
         taken[size] = time.monotonic() - begun
 
     def seconds(count: int) -> float:
-        # A fit multiplies the videos by their features, or by each other if they are fewer.
+        # The cost grows with the videos times the smaller number: videos or dimensions.
         shares = (min(count, size) / min(_TIMED, size) * taken[size] for size in sizes)
         return folds * count / _TIMED * sum(shares)
 

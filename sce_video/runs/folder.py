@@ -1,9 +1,9 @@
-"""Reading of a run's folder, even if it is incomplete or damaged."""
+"""Content of a run's folder, even if the folder is incomplete or damaged."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,14 @@ from sce_video.utils.run_files import ALARMS, BAD_FILES, HISTORY, KEPT, RUN_JSON
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
 
 
-def chance_level(config: dict[str, Any]) -> float | None:
+def chance_level(config: Mapping[str, Any]) -> float | None:
     """Return the chance level of a config's method; None if it has none or cannot be built.
 
     Only methods of this package and of imported modules are built. They get a small network,
     because the config may be untrusted.
     """
     model = at(config, "model", dict) or {}
-    kind = named_class(model.get("type"), MODELS)
+    kind = named_class(at(model, "type"), MODELS)
     if kind is None or not issubclass(kind, SelfSupervisedModel):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
@@ -79,32 +79,29 @@ def read_run(folder: str | Path) -> RunRecord:
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
-    found = [*filter(Path.is_file, [path / KEPT]), *find_checkpoints(path)]
+    checkpoints = [*filter(Path.is_file, [path / KEPT]), *find_checkpoints(path)]
     # Results are files in the folder itself, not in its sub-folders.
-    files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
-    found_results = collect_results(files).results
-    results = {Path(r.name).name: RunResult(r.metrics, r.intervals) for r in found_results}
+    results = collect_results([*filter(Path.is_file, sorted(path.glob("*.json")))]).results
     compared = read_validations(path, [], kind="random")
 
     def rows(read: Callable[[Path, list[str]], list[dict]], name: str) -> list[Row]:
         """Read the rows of a file, and count damaged lines in a note."""
         damaged: list[str] = []
-        try:
-            read_rows = read(path, damaged)
-        except FileNotFoundError:
-            read_rows = []
+        found: list[Row] = []
+        with contextlib.suppress(FileNotFoundError):
+            found = read(path, damaged)
         if damaged:
             count = f"{len(damaged)} line{'s' * (len(damaged) != 1)}"
             first = f"the first: {damaged[0]}."
             notes.append(f"{count} of the {name} are damaged and left out; {first}")
-        return read_rows
+        return found
 
     scalars, history = rows(read_scalars, "log"), rows(read_history, HISTORY)
     bad_files = rows(read_bad_files, BAD_FILES)
     if kept := kept_message(path):  # states which checkpoint is the result
         notes.append(f"{kept}.")
     if not scalars:
-        notes.append("No training step has been logged yet: make the page again later.")
+        notes.append("No training step has been logged yet. Make the page again later.")
     return RunRecord(
         name=path.resolve().name,
         folder=str(path.resolve()),
@@ -115,17 +112,17 @@ def read_run(folder: str | Path) -> RunRecord:
         changes=[(name, a, b) for name, (a, b) in changes.items()],
         scalars=scalars,
         evaluations=rows(read_online_evaluations, "online_evaluation.jsonl"),
-        # Damaged lines are counted with the scalars, and most pretrainings have no validation:
-        # their log is read once.
+        # Damaged lines are counted with the scalars. Most pretraining runs have no validation, so
+        # their log is not read again.
         validations=read_validations(path, []) if config.get("val_dataloader", not config) else [],
         compared=next(filter(is_comparison, reversed(compared)), {}),  # newest complete comparison
         alarms=[lenient_record(AlarmLine, row) for row in rows(read_alarms, ALARMS)],
         history=history,
         bad_files=[lenient_record(BadFileLine, row) for row in bad_files],
-        results=results,
-        data=_data(history, found, notes),
-        checkpoints=[checkpoint.name for checkpoint in found],
-        chance=(scalars or [{}])[-1].get("chance_level") or chance_level(config),
+        results={Path(r.name).name: RunResult(r.metrics, r.intervals) for r in results},
+        data=_data(history, checkpoints, notes),
+        checkpoints=[checkpoint.name for checkpoint in checkpoints],
+        chance=(at(scalars[-1], "chance_level") if scalars else None) or chance_level(config),
         locked=is_locked(path),
         notes=notes,
     )
@@ -137,8 +134,8 @@ def _description(path: Path, notes: list[str]) -> RunDescription | None:
         return read_run_json(path)
     except FileNotFoundError:
         notes.append(
-            f"There is no {RUN_JSON}, so the settings are not shown: the training has not begun, "
-            "or an older version trained this run."
+            f"There is no {RUN_JSON}, so the settings are not shown. Training has not begun, or an "
+            "older version trained this run."
         )
     except (OSError, ValueError) as error:
         notes.append(f"{error}.")
@@ -146,22 +143,22 @@ def _description(path: Path, notes: list[str]) -> RunDescription | None:
 
 
 def _recipe_of(description: RunDescription | None) -> str:
-    """Return the recipe from which a run was planned or named; empty if there is none."""
+    """Return the recipe of a planned run, or a recipe named as a run's config; empty if none."""
     if description is None:
         return ""
     if description.plan is not None:
         return description.plan.recipe
-    stem = Path(str(description.request.get("config"))).stem
+    stem = Path(str(at(description.request, "config"))).stem
     return stem if stem in recipe_names() else ""
 
 
-def _data(history: list[Row], found: list[Path], notes: list[str]) -> dict[str, Any]:
+def _data(history: list[Row], checkpoints: list[Path], notes: list[str]) -> Row:
     """Return facts about the training set from the history or the newest checkpoint."""
     for row in reversed(history):
         if (data := at(row, "data", dict)) is not None:
             return data
     try:
-        training = recorded_training(load_checkpoint_file(found[0])) if found else None
+        training = recorded_training(load_checkpoint_file(checkpoints[0])) if checkpoints else None
     except (OSError, ValueError) as error:
         notes.append(f"{error}.")
         return {}

@@ -25,10 +25,11 @@ from sce_video.datasets.video_list import VideoList, split_segment
 EXAMINED = 48
 #: Share of unreadable files that the recipes for folders allow
 MAX_BAD_SHARE = 0.1
+#: Time limit for reading a file, in seconds
 _SECONDS_PER_FILE = 10.0
 #: Number of videos in which adjacent frames are compared
 _COMPARED = 12
-#: Number of frames compared in each of them, starting from the middle
+#: Number of compared frames per video, starting from the middle
 _FRAMES = 17
 
 
@@ -54,22 +55,22 @@ class FolderFacts:
 
     @property
     def short_side(self) -> int:
-        """Smaller one of height and width, in pixels."""
+        """Smaller of height and width, in pixels."""
         return min(self.height, self.width)
 
     def check_readable(self) -> FolderFacts:
         """Return these facts, or raise ValueError if unreadable files would end training.
 
-        If only some files were examined, their share must be large enough to be certain.
+        If only some files were examined, a larger share must be unreadable, to be certain.
         """
         whole = self.num_examined == self.num_videos
-        # If a tenth of a folder is bad, more than 12 of 48 files are bad in one draw of 1,500.
+        # If a tenth of a folder is bad, more than 12 of 48 files are bad in one of 1,500 draws.
         if len(self.unreadable) > (1 if whole else 2.5) * MAX_BAD_SHARE * self.num_examined:
             path, reason = self.unreadable[0]
             raise ValueError(
                 f"{len(self.unreadable)} of {self.num_examined} examined videos in {self.folder} "
-                f"cannot be read, but a training run allows only {MAX_BAD_SHARE:.0%}. List them "
-                f"with sce-video verify and remove them. The first is {path}: {reason}"
+                f"cannot be read, but a training run tolerates only {MAX_BAD_SHARE:.0%}. Find them "
+                f"with sce-video verify, and remove them. The first is {path}: {reason}"
             )
         return self
 
@@ -92,12 +93,12 @@ def examine_folder(
 
     Args:
         folder: Folder or table of videos.
-        listed: Subset of its videos; None for all.
+        listed: Videos in the folder to consider; None for all.
         extensions: Extensions by which a folder is listed; None for
             :func:`~sce_video.datasets.sources.listed_extensions`.
 
     Raises:
-        ValueError: If the folder does not exist, contains no video, or none of the examined files
+        ValueError: If the folder does not exist or contains no video, or none of the examined files
             can be read.
         TableError: If the table cannot be read.
     """
@@ -137,8 +138,8 @@ def examine_folder(
 def _repeated_share(paths: Sequence[str]) -> float:
     """Return the share of equal adjacent frames in some videos.
 
-    Frames are equal if the frame rate of the footage was raised, or nothing moves. RGB differences
-    of equal frames would be uniform.
+    Frames are equal if the frame rate of the footage was raised, or if nothing moves. The RGB
+    difference of equal frames would be a uniform image.
     """
     chosen = np.unique(np.linspace(0, len(paths) - 1, _COMPARED).round().astype(int))
     equal = compared = 0
@@ -156,7 +157,8 @@ def _repeated_share(paths: Sequence[str]) -> float:
     return equal / max(1, compared)
 
 
-#: Duration, height, width, frame rate, key-frame distance and codec of a video, or an error reason
+#: Duration, height, width, frame rate, key-frame distance and codec of a video, or why it is
+#: unreadable
 _Facts = tuple[tuple[float, ...], str] | str
 
 

@@ -1,4 +1,4 @@
-"""``--keep best``: held-out videos that evaluate a pretraining run, and the deciding metric."""
+"""``--keep best``: held-out videos on which a pretraining run is evaluated, and the metric."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sce_video.options.training import FOLDERS
 from sce_video.pages.run_record import read_history
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
+from sce_video.utils.records import at
 
 #: Number of evaluations during a run, in addition to the one at its start
 EVALUATIONS = 20
@@ -36,24 +37,24 @@ _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
     LABEL_FREE: ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics"),
 }
-#: One in this many videos is held out.
+#: One in this many videos is held out
 _SHARE = 5
-#: One in this many videos is held out if there are few videos.
+#: One in this many videos is held out if there are few videos
 _SHARE_OF_FEW = 3
-#: Largest number of videos held out if there are few videos
+#: Largest number of held-out videos if there are few videos
 _FEW = 16
-#: Largest number of videos held out. Up to as many training videos form the gallery.
+#: Largest number of held-out videos. The gallery contains at most as many training videos.
 _MOST = 100
 #: Number of clips per held-out video
 _CLIPS = 4
-#: Average number of videos from which sub-folders count as classes
+#: Average number of videos per sub-folder from which sub-folders can be classes
 _VIDEOS_PER_CLASS = 4
 #: Smallest number of videos from which some can be held out
 _LEAST = 6
 
 
 def held_out_count(num_videos: int) -> int:
-    """Return how many of ``num_videos`` videos are held out of training.
+    """Return how many of ``num_videos`` videos are held out from training.
 
     Raises:
         ValueError: If there are too few videos to hold any out.
@@ -68,62 +69,99 @@ def held_out_count(num_videos: int) -> int:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Videos that a pretraining run does not train on, and how it is evaluated on them.
+    """Videos that a pretraining run does not train on, and how the run is evaluated on them.
 
     Attributes:
-        count: Number of videos that are held out.
+        count: Number of held-out videos.
         evaluated: Number of videos that each evaluation reads.
-        measure: Name of the deciding metric.
+        measure: Name of the metric that chooses the best checkpoint.
         words: Description of the held-out videos.
-        lists: Paths and labels in each part of a CSV file; empty if a seed divides the folder.
+        facts: Facts about all videos.
+        seed: Seed that divides the folder.
+        lists: Paths and labels of each part of a CSV file; empty if the seed divides the folder.
     """
 
     count: int
     evaluated: int
     measure: str
     words: str
+    facts: FolderFacts
+    seed: int
     lists: Mapping[str, VideoList] = field(default_factory=dict)
+
+    def part(self, name: str, folder: str, gallery: int = 0) -> Mapping[str, Any]:
+        """Return the settings of a dataset with one part, and write the part's list, if any.
+
+        Args:
+            name: ``training``, ``held_out`` or ``gallery``.
+            folder: Folder of the run.
+            gallery: Largest number of videos in the gallery.
+        """
+        if not self.lists:
+            division = {"held_out": self.count, "seed": self.seed}
+            return {"subset": {"part": name, "gallery": gallery, **division}}
+        listed = self.lists[name]
+        file = str(Path(folder, f"keep_{name}.txt").resolve())
+        paths = [listed.path(i) for i in range(len(listed))]
+        if refused := write_annotation_list(file, paths, listed.labels.tolist()):
+            raise ValueError(
+                f"a list cannot contain the name {refused[0]!r:.200}. Rename the video"
+            )
+        return {"ann_file": file}
+
+    def loader(self, name: str, config: Config, gallery: int = 0) -> Mapping[str, Any]:
+        """Return the settings of the loader that evaluates one part."""
+        test = config.test_dataloader
+        pipeline = copy.deepcopy(test.dataset.pipeline)
+        for step in pipeline:
+            if "num_clips" in step:
+                step["num_clips"] = _CLIPS
+        dataset = {
+            "type": config.train_dataloader.dataset.type,
+            **dataset_settings(self.facts.folder, self.facts.extensions),
+            "on_error": "skip",
+            "pipeline": pipeline,
+            **self.part(name, config.work_dir, gallery),
+        }
+        return {"batch_size": test.batch_size, "num_workers": test.num_workers, "dataset": dataset}
 
 
 def hold_out(
     facts: FolderFacts, labels: str | None = None, columns: GroupColumns = NO_COLUMNS, seed: int = 0
 ) -> HeldOut:
-    """Decide what a pretraining run holds out to find its best checkpoint.
+    """Decide which videos a pretraining run holds out to find its best checkpoint.
 
     Args:
         facts: Facts about the videos.
-        labels: None for a metric without labels, because sub-folders may be cameras or dates;
-            ``folders`` if they are classes; or a CSV file of paths and labels.
-        columns: Columns of the CSV file with groups, which are held out completely, or with folds,
+        labels: ``folders`` if the sub-folders are classes, or a CSV file of paths and labels. None
+            uses a metric without labels, because sub-folders may be cameras or dates.
+        columns: Column of the CSV file with groups, which are held out as a whole, or with folds,
             one of which is held out.
         seed: Seed of the draw.
 
     Raises:
         ValueError: If there are too few videos, or the labels cannot be used.
     """
-    if labels is None and columns != NO_COLUMNS:
-        raise ValueError("columns of groups and folds belong to --labels FILE.csv. Give it as well")
     if labels not in (None, FOLDERS):
         return _hold_out_listed(facts, str(labels), columns, seed)
     count = held_out_count(facts.num_videos)
     if labels is None:
-        return HeldOut(count, count, LABEL_FREE, f"{count} videos")
-    columns.check(FOLDERS)
+        return HeldOut(count, count, LABEL_FREE, f"{count} videos", facts, seed)
     most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
     # Videos outside the sub-folders have no label.
     unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())
     if unlabelled or not 2 <= facts.num_classes <= most:
         raise ValueError(
-            f"--labels {FOLDERS} needs 2 to {most} sub-folders that contain all of the "
+            f"--labels {FOLDERS} needs 2 to {most} sub-folders that contain all "
             f"{facts.num_videos} videos, got {facts.num_classes} sub-folders and {unlabelled} "
-            "videos outside them. Remove it, or give a CSV file of paths and labels"
+            "videos outside them. Remove --labels, or give a CSV file of paths and labels"
         )
     gallery = min(_MOST, facts.num_videos - count)
-    return HeldOut(count, count + gallery, LABELLED, f"{count} videos")
+    return HeldOut(count, count + gallery, LABELLED, f"{count} videos", facts, seed)
 
 
 def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, seed: int) -> HeldOut:
-    """Hold out videos in a CSV file by whole groups and recordings (see :func:`hold_out`)."""
+    """Hold out whole groups or recordings from the videos in a CSV file (:func:`hold_out`)."""
     found = read_labelled(source, facts.folder, columns=columns)
     files = [os.path.normpath(video_of(os.path.join(found.root, path))) for path in found.paths()]
     units, number = np.unique(found.groups or files, return_inverse=True)
@@ -135,15 +173,15 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
         groups = torch.from_numpy(number) if len(units) < len(found) else None
         share = held_out_count(len(found)) / len(found)
         held = held_out(torch.from_numpy(classes), groups, share, seed).numpy()
-        words = f"{words if groups is not None else ''}"
+        words = "" if groups is None else words
     rest = np.flatnonzero(~held)
-    # kNN finds a held-out video's class only if a video outside the held-out ones has it.
+    # kNN recognises a class only if the gallery contains a video of it.
     alone = sorted({*classes[held].tolist()} - {*classes[rest].tolist()})
     if not held.any() or alone:
         name = f"the class {found.name(alone[0])!r}" if alone else "every class"
         raise ValueError(
-            f"{name} of {source} is in one group or fold only, so nothing can be held out by which "
-            "it is recognised. Use other groups or folds, or leave out --labels"
+            f"{name} of {source} is in only one group or fold. If that is held out, no other video "
+            "shows the class. Use other groups or folds, or leave out --labels"
         )
     parts = {
         "held_out": _balanced(classes, np.flatnonzero(held), seed),
@@ -156,11 +194,12 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
     lists = {name: found.videos.select(indices) for name, indices in parts.items()}
     lists["training"] = VideoList.from_paths(kept, [-1] * len(kept))
     evaluated, count = sum(map(len, parts.values())), len(paths) - len(kept)
-    return HeldOut(count, evaluated, LABELLED, f"{count} videos {words}".strip(), lists)
+    words = f"{count} videos {words}".strip()
+    return HeldOut(count, evaluated, LABELLED, words, facts, seed, lists)
 
 
 def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
-    """Return up to :data:`_MOST` of the indices, with classes as balanced as possible."""
+    """Return up to :data:`_MOST` of the indices, with the classes as balanced as possible."""
     order = np.random.default_rng(seed).permutation(indices)
     seen: Counter[int] = Counter()
     ranks = []
@@ -170,103 +209,50 @@ def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
     return np.sort(order[np.argsort(ranks, kind="stable")][:_MOST])
 
 
-@dataclass(frozen=True)
-class _Division:
-    """Division of a planned pretraining run's videos.
+def keep_best(config: Config, held: HeldOut) -> Choice:
+    """Change a planned pretraining run, in place, to keep its best checkpoint.
 
-    Attributes:
-        config: Config of the run.
-        facts: Facts about the videos.
-        held: Held-out videos.
-        seed: Seed of the division, unless ``held`` has lists.
-    """
+    The network is evaluated on the held-out videos before the first step and 20 times during
+    training (:class:`~sce_video.evaluation.OnlineEvaluationHook`). With labels, the metric is kNN
+    among training videos, otherwise RankMe. A queue of keys is shortened to the remaining videos.
+    Lists are written to the run's folder.
 
-    config: Config
-    facts: FolderFacts
-    held: HeldOut
-    seed: int
-
-    def part(self, name: str, gallery: int = 0) -> dict[str, Any]:
-        """Return the settings of a dataset with one part, and write its list if it has one.
-
-        Args:
-            name: ``training``, ``held_out`` or ``gallery``.
-            gallery: Largest number of videos in the gallery.
-        """
-        if not self.held.lists:
-            division = {"held_out": self.held.count, "seed": self.seed}
-            return {"subset": {"part": name, "gallery": gallery, **division}}
-        listed = self.held.lists[name]
-        file = str(Path(self.config.work_dir, f"keep_{name}.txt").resolve())
-        paths = [listed.path(i) for i in range(len(listed))]
-        if refused := write_annotation_list(file, paths, listed.labels.tolist()):
-            raise ValueError(
-                f"a list cannot contain the name {refused[0]!r:.200}. Rename the video"
-            )
-        return {"ann_file": file}
-
-    def loader(self, name: str, gallery: int = 0) -> dict[str, Any]:
-        """Return the loader that evaluates one part."""
-        test = self.config.test_dataloader
-        pipeline = copy.deepcopy(test.dataset.pipeline)
-        for step in pipeline:
-            if "num_clips" in step:
-                step["num_clips"] = _CLIPS
-        dataset = {
-            "type": self.config.train_dataloader.dataset.type,
-            **dataset_settings(self.facts.folder, self.facts.extensions),
-            "on_error": "skip",
-            "pipeline": pipeline,
-            **self.part(name, gallery),
-        }
-        return {"batch_size": test.batch_size, "num_workers": test.num_workers, "dataset": dataset}
-
-
-def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) -> Choice:
-    """Let a planned pretraining run keep its best checkpoint, in place, and return the choice.
-
-    Before the first step and 20 times during training, the network is evaluated on the held-out
-    videos (:class:`~sce_video.evaluation.OnlineEvaluationHook`). With labels, kNN among training
-    videos is used, otherwise RankMe. A queue of keys is shortened to the remaining videos. Lists
-    are written to the run's folder.
-
-    Args:
-        config: Config of the run.
-        facts: Facts about the videos.
-        held: Held-out videos.
-        seed: Seed of the division.
+    Returns:
+        Row of the plan.
 
     Raises:
         ValueError: If a list cannot contain the name of a video.
     """
-    division, loader = _Division(config, facts, held, seed), config.train_dataloader
-    hook: dict[str, Any] = {"type": "OnlineEvaluationHook"}
+    loader, evaluated = config.train_dataloader, held.loader("held_out", config)
+    sets = {"gallery": evaluated}
     if held.measure == LABELLED:
-        hook["gallery"] = division.loader("gallery", _MOST)
-        hook["queries"] = division.loader("held_out")
-    else:
-        hook["gallery"] = division.loader("held_out")
-    hook["metrics"] = [{"type": name} for name in _METRICS[held.measure]]
-    hook |= {"evaluations": EVALUATIONS, "keep": held.measure}
-    config.custom_hooks = [*(config.get("custom_hooks") or ()), hook]
-    loader.dataset.update(division.part("training"))
-    left, size = facts.num_videos - held.count, config.model.get("queue_size")
+        sets = {"gallery": held.loader("gallery", config, _MOST), "queries": evaluated}
+    hook = {
+        "type": "OnlineEvaluationHook",
+        **sets,
+        "metrics": [{"type": name} for name in _METRICS[held.measure]],
+        "evaluations": EVALUATIONS,
+        "keep": held.measure,
+    }
+    config.custom_hooks = [*(at(config, "custom_hooks") or ()), hook]
+    loader.dataset.update(held.part("training", config.work_dir))
+    left, size = held.facts.num_videos - held.count, at(config, "model.queue_size")
     if size is not None:
         config.model.queue_size = min(size, longest_queue(left, loader.batch_size))
-    reason = f"by {held.measure} of {held.words}, which are not trained on; never below the start"
+    reason = f"by {held.measure} on {held.words}, which are held out; never worse than the start"
     return Choice("keep", "best", reason)
 
 
 def keeps_best(config: Config) -> bool:
-    """Return whether a run keeps its best checkpoint, compared with its start."""
-    hooks = config.get("custom_hooks") or ()
-    return any(isinstance(hook, dict) and hook.get("keep") is not None for hook in hooks)
+    """Return whether a run keeps its best checkpoint, or its start if none is better."""
+    return any(at(hook, "keep") is not None for hook in at(config, "custom_hooks") or ())
 
 
 def kept_message(folder: str | Path) -> str | None:
-    """Return a sentence on which checkpoint is the result of a run that keeps its best.
+    """Return a sentence that states which checkpoint is the result of a run that keeps its best.
 
-    Return None for other runs, and while a run continues after a failure or with more epochs.
+    The result is None for other runs, and while a run continues after a failure or with more
+    epochs.
     """
     rows = [row for row in read_history(folder, []) if row["event"] in ("start", KEPT_EVENT)]
-    return str(rows[-1].get("message")) if rows and rows[-1]["event"] == KEPT_EVENT else None
+    return str(at(rows[-1], "message")) if rows and rows[-1]["event"] == KEPT_EVENT else None

@@ -33,25 +33,26 @@ from sce_video.runs.teacher import prepare_teacher
 from sce_video.utils.cores import cores_for_workers
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
+from sce_video.utils.records import at
 from sce_video.utils.run_files import KEPT
 
 
 def fit_queue(cfg: Config) -> str | None:
     """Shorten the queue of keys to the dataset, in place, if ``cfg.fit_queue`` is true.
 
-    A key is a negative for every other clip of its own video, except its neighbour in the batch. A
-    queue that is longer than the dataset contains a key of every video, and several keys of most.
+    A key is a negative for all other clips of its own video, except its partner in the batch. A
+    queue that is longer than the dataset contains keys of every video, and several keys of most.
     With small datasets, the loss then stays near chance level, and the representation does not
-    become better than a random one (docs/results.md). With several processes, each calls this.
+    become better than a random one (docs/results.md). All ranks call this.
 
     Returns:
         Sentence about the change for the log; None if nothing was changed.
 
     Raises:
-        ValueError: If the dataset, or a step, has no video.
+        ValueError: If the dataset or a step contains no video.
     """
-    size = cfg.model.get("queue_size")
-    if not cfg.get("fit_queue") or size is None:
+    size = at(cfg, "model.queue_size")
+    if not at(cfg, "fit_queue") or size is None:
         return None
     videos = len(DATASETS.build(cfg.train_dataloader.dataset))
     accumulated = cfg.optim_wrapper.get("accumulative_counts", 1)
@@ -70,19 +71,19 @@ def fit_queue(cfg: Config) -> str | None:
 
 
 def longest_queue(videos: int, batch: int) -> int:
-    """Return the largest multiple of the global batch below the number of videos.
+    """Return the largest multiple of the global batch that is below the number of videos.
 
-    If there are no more videos than in a batch, return half the number of videos.
+    If one batch contains all videos, return half the number of videos.
     """
     return (videos - 1) // batch * batch or max(1, videos // 2)
 
 
 @contextmanager
 def _known_warnings_ignored() -> Iterator[None]:
-    """Ignore warnings about settings that are intended.
+    """Ignore warnings about intended settings.
 
-    These are more loader workers than cores, one thread per process, and batch normalisation
-    statistics per process.
+    These settings are more loader workers than cores, one thread per process, and separate batch
+    normalisation statistics in each process.
     """
     known = "This DataLoader will create|`broadcast_buffers` is dep|Setting (OMP|MKL)_NUM_THREADS"
     with warnings.catch_warnings():
@@ -92,13 +93,15 @@ def _known_warnings_ignored() -> Iterator[None]:
 
 @_known_warnings_ignored()
 def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
-    """Train with a config of :func:`~sce_video.runs.configs.training_config`. All ranks call this.
+    """Train with a config from :func:`~sce_video.runs.configs.training_config`.
 
-    The work folder is locked during training. Unless it resumes, a run needs a folder without an
-    earlier run. A run from an earlier start of the same launch is allowed.
+    All ranks call this. The work folder is locked during training. Unless the run resumes, the
+    folder must not contain an earlier run, except one from an earlier start of the same launch.
 
-    ``overwrite`` removes an earlier run before the first step, but not the work of an earlier start
-    of this launch.
+    Args:
+        cfg: Config of the run.
+        overwrite: Whether to remove an earlier run before the first step. The work of an earlier
+            start of this launch is kept.
 
     Raises:
         ValueError: If the folder contains an earlier run, or another run is training in it. All
@@ -106,7 +109,7 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
     """
     restarted = is_restart(cfg.work_dir)  # all ranks must check before rank 0 records this start
     overwrite = overwrite and not (restarted and find_checkpoints(cfg.work_dir))
-    join_processes(cfg.launcher, cfg.get("env_cfg"))
+    join_processes(cfg.launcher, at(cfg, "env_cfg.dist_cfg"))
     # The number of processes is known only after joining.
     divide_global_batch(cfg, get_world_size())
     with ExitStack() as stack:
@@ -129,34 +132,34 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
             )
         if overwrite:
             runner.register_hook(OverwriteHook())
-        if cfg.get("benchmark"):
+        if at(cfg, "benchmark"):
             runner.register_hook(PaperHook())
-        earlier = starts_of(cfg.work_dir)[-1:] if cfg.get("resume") else []
-        threads = next((n for s in earlier if isinstance(n := s.get("threads"), int)), None)
-        with cores_for_workers(cfg.train_dataloader.get("num_workers", 0), threads):
+        # Rounding depends on the number of threads, so a resumed run uses as many as before.
+        earlier = starts_of(cfg.work_dir)[-1:] if at(cfg, "resume") else []
+        threads = at(earlier[0], "threads", int) if earlier else None
+        with cores_for_workers(at(cfg, "train_dataloader.num_workers") or 0, threads):
             runner.train()
     return runner
 
 
 class PaperHook(Hook):
-    """Hook that logs at the start whether a run can be compared with a number of the paper."""
+    """Hook that logs at the start whether a run can be compared with a number in the paper."""
 
     def before_train(self, runner: Any) -> None:
         config, record = record_training(runner, None)
         benchmark = runner.cfg.benchmark.to_dict()
-        found = compare_training(benchmark, runner.cfg.get("split"), {**record, "config": config})
+        found = compare_training(benchmark, at(runner.cfg, "split"), {**record, "config": config})
         if found is None:
             return
         recipe, comparability = found
-        lacks = "; ".join(comparability.obstacles)
-        marks = "; ".join((*comparability.deviations, *comparability.notes))
-        if lacks:
+        if comparability.obstacles:
             runner.logger.warning(
                 f"this run cannot be compared with the paper's number ({recipe}), so sce-video "
-                f"report lists it separately: {lacks}"
+                f"report lists it separately: {'; '.join(comparability.obstacles)}"
             )
             return
-        said = f", where the report states: {marks}" if marks else ""
+        marks = "; ".join((*comparability.deviations, *comparability.notes))
+        said = f". The report states: {marks}" if marks else ""
         runner.logger.info(
             "this run can be compared with the paper's number, because data and settings match "
             f"{recipe}{said}"
@@ -166,8 +169,8 @@ class PaperHook(Hook):
 def end_training(runner: VideoRunner) -> int:
     """Return a run's exit status: 0 if it has finished, 128 + n if signal n stopped it.
 
-    If a Slurm job was stopped before its time limit, it is requeued and the status is 0, which
-    torchrun does not treat as a failure. All ranks call this.
+    A Slurm job that was stopped before its time limit is requeued. The status is then 0, so that
+    torchrun does not report a failure. All ranks call this.
     """
     stopped_by = getattr(runner.train_loop, "stopped_by", None)
     return 0 if stopped_by is None or requeued_job(runner) else 128 + stopped_by
@@ -176,8 +179,8 @@ def end_training(runner: VideoRunner) -> int:
 def _runner(cfg: Config) -> VideoRunner:
     """Build the runner with a unique name, which is the same on all ranks.
 
-    mmengine shares logs and counters between runners with the same name, and its names have a
-    resolution of one second.
+    mmengine shares logs and counters between runners with the same name. Its own names are equal
+    for runners that are built within a second.
     """
     stem = Path(cfg.filename or "run").stem
 
@@ -185,8 +188,8 @@ def _runner(cfg: Config) -> VideoRunner:
         name = f"{stem}_{time.strftime('%Y%m%d_%H%M%S')}"
         return f"{stem}_{time.time_ns()}" if MMLogger.check_instance_created(name) else None
 
-    if cfg.get("experiment_name") is None:
-        # One rank chooses the name, because the clocks of the others may show another second.
+    if at(cfg, "experiment_name") is None:
+        # One rank chooses the name, because the ranks' clocks may differ.
         name = run_on_main_rank(own_name)
         if name is not None:
             cfg.experiment_name = name
@@ -194,28 +197,31 @@ def _runner(cfg: Config) -> VideoRunner:
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
-    """Lock the work folder until the stack is closed, and check that it is unused, or ``used``.
+    """Lock the work folder until the stack is closed, and claim its copy in an object store.
 
-    The folder's copy in an object store is claimed as well, if there is one.
+    The folder may contain an earlier run only if it is ``used``.
     """
     stack.enter_context(locked_folder(cfg.work_dir))
     remove_unfinished(cfg.work_dir)  # e.g. a checkpoint that a killed start was writing
-    source = cfg.get("load_from")
+    source, resumed = at(cfg, "load_from"), bool(at(cfg, "resume"))
     elsewhere = source and Path(source).resolve().parent != Path(cfg.work_dir).resolve()
-    if not used and (not cfg.get("resume") or elsewhere):
+    if not used and (not resumed or elsewhere):
         check_unused(cfg.work_dir)
-    if not find_checkpoints(cfg.work_dir):  # an earlier start may have been killed before its first
+    # A start that was killed before its first checkpoint may have left the best one.
+    if not find_checkpoints(cfg.work_dir):
         Path(cfg.work_dir, KEPT).unlink(missing_ok=True)
     mirror = mirror_of(cfg)
     if mirror is not None:
-        claim_mirror(mirror, new=not used and not cfg.get("resume"))
+        claim_mirror(mirror, new=not (used or resumed))
 
 
 @_known_warnings_ignored()
 def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
-    """Test with a config of :func:`~sce_video.runs.configs.testing_config`.
+    """Test with a config from :func:`~sce_video.runs.configs.testing_config`.
 
-    ``random`` also tests random weights.
+    Args:
+        cfg: Config of the test.
+        random: Whether to test random weights as well.
 
     Raises:
         ValueError: If the checkpoint lacks weights of the tested network.
@@ -227,24 +233,27 @@ def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
         check_classifier_weights(runner.model, checkpoint, cfg.load_from)
         if hasattr(unwrap_model(runner.model), "cls_head"):
             # Labels must have the same order. A missing folder would shift all labels after it.
-            trained = checkpoint.get("meta", {}).get("classes", ())
+            trained = at(checkpoint, "meta.classes") or ()
             tested = classes_of(runner.test_dataloader.dataset)
             check_same_classes(trained, tested, ("the training had", "the test has"))
     if random:
         loop: Any = runner.test_loop
         loop.compare_with_random()
-    with cores_for_workers(cfg.test_dataloader.get("num_workers", 0)):
+    with cores_for_workers(at(cfg, "test_dataloader.num_workers") or 0):
         return runner.test()
 
 
-def join_processes(launcher: str, env_cfg: dict | None = None) -> None:
-    """Start the process group before the first runner does; use gloo without a GPU.
+def join_processes(launcher: str, dist_cfg: dict | None = None) -> None:
+    """Start the process group before the first runner does.
 
-    On GPUs, the ``dist_cfg`` in ``env_cfg`` (backend, timeout, ...) applies, as in mmengine.
+    Args:
+        launcher: "none", "pytorch" or "slurm".
+        dist_cfg: Backend, timeout and other arguments on GPUs, as in mmengine. Without a GPU, gloo
+            is used.
     """
     if launcher == "none" or is_distributed():
         return
     if torch.cuda.is_available():
-        init_dist(launcher, **(env_cfg or {}).get("dist_cfg", {}))
+        init_dist(launcher, **(dist_cfg or {}))
     else:
         torch.distributed.init_process_group("gloo")

@@ -59,7 +59,7 @@ class _Amount:
         least: Amount below which training fails.
         enough: Amount below which training may fail.
         unit: Unit of both amounts.
-        advice: Advice on how to get more of the resource.
+        advice: How to get more of the resource.
     """
 
     least: float
@@ -68,17 +68,18 @@ class _Amount:
     advice: str
 
 
-#: Number of loader workers per GPU in the recipes for Kinetics and ImageNet.
+#: Number of loader workers per GPU in the recipes for Kinetics and ImageNet
 _WORKERS = 12
-#: Bytes of a batch in these recipes: 64 videos, 2 views of 8 x 224 x 224, 3 colours.
+#: Bytes of a batch in these recipes: 64 videos, 2 views of 8 x 224 x 224, 3 colours
 _BATCH = 64 * 2 * 8 * 224 * 224 * 3
+#: Amounts by the name of the resource
 _AMOUNTS = {
-    # Loader workers pass their batches in shared memory. The machine's GPUs may need more.
+    # Loader workers pass their batches in shared memory. Several GPUs need more.
     "shared memory": _Amount(
         1,
         8,
         "GiB free",
-        "docker run --ipc=host, or --shm-size={needed}; or --workers 0, without loader workers",
+        "docker run --ipc=host, or --shm-size={needed}; or --workers 0 (no loader workers)",
     ),
     # Loader workers, sockets and log files of a training run need a few hundred open files.
     "open files": _Amount(256, 4096, "allowed", "ulimit -n 65536"),
@@ -90,8 +91,11 @@ _AMOUNTS = {
 class Finding:
     """Result of checking one property.
 
-    ``level`` is ``ok``, ``warning`` (slow, or may fail later) or ``failure`` (will fail), and
-    ``advice`` states how to repair it.
+    Attributes:
+        level: ``ok``, ``warning`` (training is slow or may fail later) or ``failure`` (training
+            will fail).
+        what: Description of what was found.
+        advice: How to solve the problem; empty without a problem.
     """
 
     level: str
@@ -100,7 +104,7 @@ class Finding:
 
     @property
     def will_fail(self) -> bool:
-        """Return whether training will fail."""
+        """Whether training will fail."""
         return self.level == FAILURE
 
     def line(self) -> str:
@@ -138,13 +142,13 @@ def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
 
 
 def _decoders(installed: bool) -> list[str]:
-    """List registered readers, except readers of frame folders, which need no library."""
+    """List the registered readers of video files. Readers of frame folders need no library."""
     found = [name for name, kind in READERS.module_dict.items() if kind.library or name == "av"]
     return [name for name in found if not installed or backend_importable(name)]
 
 
 def check_nccl(gpus: int, available: bool) -> Finding | None:
-    """Check NCCL, with which several GPUs exchange gradients; None if nothing is wrong."""
+    """Check NCCL, with which several GPUs exchange gradients. Return None without a problem."""
     if gpus == 0 or available:
         return None
     advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
@@ -153,21 +157,21 @@ def check_nccl(gpus: int, available: bool) -> Finding | None:
 
 
 def check_decoders() -> Iterator[Finding]:
-    """Check all registered decoders. PyAV is required, and others are faster for some files."""
+    """Check all registered decoders. PyAV is required. Other decoders are faster for some files."""
     for name in _decoders(installed=False):
         reader = READERS.module_dict[name]
         if name == "av":
             codec = ".".join(map(str, av.library_versions["libavcodec"]))
             what = f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}, libavcodec {codec}"
         elif backend_importable(name):
-            # Find the FFmpeg version inside the wheel, if the wheel contains it.
+            # Find the version of FFmpeg in the wheel, if the wheel contains FFmpeg.
             files = importlib.metadata.files(reader.library) or ()
             found = (re.match(r"libavcodec\S*\.so\.(\d+)", file.name) for file in files)
             codec = next((f", libavcodec {match[1]}" for match in found if match), "")
             what = f"{reader.library} {installed_version(reader.library)}{codec}"
         else:
             hint = reader.import_hint
-            what = "not here, and not needed" + f" ({hint})" * bool(hint)
+            what = "not installed, and not needed" + f" ({hint})" * bool(hint)
         yield Finding(OK, f"decoder {name}: {what}")
 
 
@@ -176,7 +180,7 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
     if names:
         return Finding(OK, f"GPU: {', '.join(names)}")
     if not device_files:
-        advice = "small networks only: sce-video pretrain chooses one that fits"
+        advice = "train only small networks. sce-video pretrain chooses one that fits"
         return Finding(WARNING, "no GPU", advice)
     if not built_for_cuda:
         advice = "install the CUDA build of torch (see pytorch.org, 'Start locally')"
@@ -189,34 +193,34 @@ def check_cores(usable: int, of_machine: int, gpus: int) -> Finding:
     """Check whether this process may use enough cores for the recipes' loader workers.
 
     Args:
-        usable: Cores by the affinity and the control group.
-        of_machine: All cores of the machine.
+        usable: Number of cores that affinity and control group allow.
+        of_machine: Number of cores of the machine.
         gpus: Number of GPUs.
     """
     what = f"cores: {usable}"
     if usable < of_machine:
-        what += f" of {of_machine}, by the affinity or the control group of this process"
+        what += f" of {of_machine}, limited by the affinity or control group of this process"
     wanted = (_WORKERS + 1) * gpus
     if usable >= wanted:
         return Finding(OK, what)
     return Finding(
         WARNING,
-        f"{what}, and {gpus} GPUs use {wanted}: a training process and {_WORKERS} loader workers "
-        f"each in the recipes of Kinetics. Each gets {max(1, usable // gpus)} loader workers at "
-        "most",
-        "ask for more (Slurm: --cpus-per-task; CPUS_PER_TASK of tools/slurm_train.sh is for each "
-        "GPU), or sce-video repack, which needs an eighth of the cores",
+        f"{what}, but {gpus} GPUs use {wanted}, because the recipes for Kinetics have a training "
+        f"process and {_WORKERS} loader workers per GPU. At most {max(1, usable // gpus)} loader "
+        "workers per GPU are possible",
+        "request more cores (Slurm: --cpus-per-task; CPUS_PER_TASK in tools/slurm_train.sh counts "
+        "per GPU), or use sce-video repack, after which an eighth of the cores suffices",
     )
 
 
 def check_amount(name: str, amount: float, of: str = "", gpus: int = 1) -> Finding:
-    """Free shared memory, free disk of a folder (bytes), or the limit of open files.
+    """Check free shared memory, free disk space, or the limit of open files.
 
     Args:
         name: ``shared memory``, ``disk`` or ``open files``.
-        amount: Bytes, or the number of files.
+        amount: Number of bytes or files.
         of: Words after the name.
-        gpus: Number of GPUs, all of which the training may use.
+        gpus: Number of GPUs, all of which training may use.
     """
     needed = _AMOUNTS[name]
     if name == "shared memory":
@@ -233,7 +237,7 @@ def check_amount(name: str, amount: float, of: str = "", gpus: int = 1) -> Findi
 
 
 def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
-    """Check whether a folder or table of videos can be read, also from random positions."""
+    """Check whether the videos in a folder or table can be read, also from random positions."""
     yield Finding(OK, facts.describe())
     folder = facts.folder
     advice, copy = f"sce-video verify {folder} lists all such files", f"repack {folder} REPACKED"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,10 @@ from sce_video.engine.recipes import find_recipe
 from sce_video.options.measure import EvaluateOptions, TestOptions
 from sce_video.options.protocols import FinetuneSplitsOptions
 from sce_video.utils.command import printable
+from sce_video.utils.records import at
 from sce_video.utils.run_files import (
     RANDOM,
     RESULTS,
-    RUN_JSON,
     newest_checkpoint,
     packaged_network,
 )
@@ -62,8 +62,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
     Raises:
         FileNotFoundError: If the checkpoint does not exist.
-        ValueError: If the folder does not exist, a video has no label, or the config is not plain
-            data.
+        ValueError: If a folder of videos does not exist, a video has no label, or the config is not
+            plain data.
     """
     if options.out is not None:
         check_out(options.out)
@@ -76,7 +76,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     from sce_video.utils.files import check_regular
 
     checkpoint = run_of_model(options.run)
-    # Results cannot be stored next to a model in the cache or a network in the package.
+    # Do not write results next to a model in the cache or a network in the package.
     elsewhere = checkpoint != options.run or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
     # Only a file that the user names can be a torchvision state dict.
@@ -92,7 +92,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
 @dataclass(frozen=True)
 class _NamedVideos:
-    """Labelled videos as named by the user.
+    """Labelled videos that the user named.
 
     Attributes:
         source: Folder, table, list or CSV file.
@@ -104,8 +104,8 @@ class _NamedVideos:
     extensions: Sequence[str]
     listed: LabelledVideos | None
 
-    def settings(self, folder: Path, name: str) -> dict[str, Any]:
-        """Return the settings of the dataset, and write the list that it needs to the folder."""
+    def settings(self, folder: Path, name: str) -> Mapping[str, Any]:
+        """Return the settings of the dataset, and write the list that it needs into the folder."""
         if self.listed is None:
             return dataset_settings(self.source, self.extensions)
         return self.listed.dataset(folder, name)
@@ -115,8 +115,8 @@ def _evaluated_sets(options: EvaluateOptions) -> tuple[_NamedVideos, _NamedVideo
     """Check the test videos and the gallery, and read those that are given as files.
 
     Raises:
-        ValueError: If the videos do not exist, a label or column is missing, or the classes of a
-            list differ from the classes of the other set.
+        ValueError: If the videos do not exist, a label or column is missing, or the two sets have
+            different classes.
     """
     columns = GroupColumns(options.group_column, options.fold_column)
     columns.check(options.test)
@@ -180,12 +180,10 @@ def _evaluation_config(
     if options.protocols:
         given = {"pairs": options.pairs, "factors": options.factors}
         of_time = {name: value for name, value in given.items() if value is not None}
+        # A user-defined metric has the name under which it is registered.
+        kinds = {name: PROTOCOLS[name].__name__ for name in PROTOCOLS}
         cfg.test_evaluator = [
-            {
-                # A user-defined metric has the name under which it is registered.
-                "type": PROTOCOLS[name].__name__ if name in PROTOCOLS else name,
-                **(of_time if name == "time" else {}),
-            }
+            {"type": kinds.get(name, name), **(of_time if name == "time" else {})}
             for name in options.protocols
         ]
     return cfg
@@ -193,12 +191,10 @@ def _evaluation_config(
 
 def _run_of(folder: str | Path) -> RunDescription | None:
     """Read a folder's ``run.json``; None if it does not exist or cannot be read."""
-    from sce_video.engine.run_json import read_run_json
+    from sce_video.engine.run_json import find_run_json
 
-    if is_url(folder) or not Path(folder, RUN_JSON).is_file():
-        return None
     try:
-        return read_run_json(folder)
+        return find_run_json(folder)
     except (OSError, ValueError) as error:  # the results do not need the file
         print(printable(f"note: {error}", sys.stderr), file=sys.stderr, flush=True)
         return None
@@ -209,7 +205,7 @@ class TestResult:
     """Result of testing one or two checkpoints.
 
     Attributes:
-        metrics: Metrics by name, for each checkpoint.
+        metrics: Metrics by name for each checkpoint.
     """
 
     __test__ = False  # keeps pytest from collecting this class
@@ -239,7 +235,7 @@ def test(options: TestOptions) -> TestResult:
     from sce_video.runs import launch
     from sce_video.runs.configs import checkpoints_to_test, testing_config
 
-    changes: dict[str, Any] = parse_options(options.cfg_options)
+    changes = parse_options(options.cfg_options)
     root, listed, classes = options.data_root, options.test_list, options.classes
     if root is not None or listed is not None:
         data = {} if root is None else dataset_settings(root, extensions)
@@ -253,18 +249,11 @@ def test(options: TestOptions) -> TestResult:
             f"{' and '.join(checkpoints)} are tested, but --out and --dump can store only one "
             "result. Give one of the checkpoints"
         )
+    names = ("work_dir", "out", "dump", "backend", "launcher")
+    given = {name: getattr(options, name) for name in names}
     found = {}
     for checkpoint in checkpoints:
-        cfg = testing_config(
-            options.config,
-            checkpoint,
-            work_dir=options.work_dir,
-            out=options.out,
-            dump=options.dump,
-            backend=options.backend,
-            cfg_options=changes,
-            launcher=options.launcher,
-        )
+        cfg = testing_config(options.config, checkpoint, cfg_options=changes, **given)
         found[checkpoint] = launch.run_test(cfg)
     return TestResult(found)
 
@@ -275,7 +264,7 @@ class FinetuneSplitsResult:
 
     Attributes:
         file: JSON file with the metrics of each split and their mean.
-        table: Same content as text; empty if a signal has stopped a training run.
+        table: The same metrics as text; empty if a signal has stopped a training run.
         stopped_by: Number of the signal; 0 if all splits are finished.
     """
 
@@ -302,28 +291,14 @@ def finetune_splits(options: FinetuneSplitsOptions) -> FinetuneSplitsResult:
 
     default = Path("work_dirs", f"{Path(options.config).stem}_splits")
     work_dir = Path(options.work_dir or default)
-    training = training_config(
-        options.config,
-        work_dir=work_dir,
-        amp=options.amp,
-        seed=options.seed,
-        pretrained=options.pretrained,
-        backend=options.backend,
-        cfg_options=options.cfg_options,
-        launcher=options.launcher,
-    )
+    shared = {name: getattr(options, name) for name in ("backend", "cfg_options", "launcher")}
+    own = {name: getattr(options, name) for name in ("amp", "seed", "pretrained")}
+    training = training_config(options.config, work_dir=work_dir, **own, **shared)
 
     def testing(checkpoint: str, folder: Path) -> Config:
-        return testing_config(
-            options.config,
-            checkpoint,
-            work_dir=folder,
-            backend=options.backend,
-            cfg_options=options.cfg_options,
-            launcher=options.launcher,
-        )
+        return testing_config(options.config, checkpoint, work_dir=folder, **shared)
 
-    join_processes(options.launcher, training.get("env_cfg"))
+    join_processes(options.launcher, at(training, "env_cfg.dist_cfg"))
     try:
         summary = run_splits(training, testing, options.splits)
     except StoppedError as stop:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,23 +50,25 @@ from sce_video.utils.files import write_text
 from sce_video.utils.records import at
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
-#: Time limit for embedding in seconds. The page shows the videos embedded by then
+#: Time limit for embedding in seconds. The page shows the videos embedded by then.
 _SECONDS = 120.0
+#: Size of a page in bytes above which its images are made smaller
 MAX_BYTES = 8_000_000
-#: Bytes for the images in each part. The next budget is tried if the page becomes too large.
+#: Bytes for the images in each part. The next number is tried if the page becomes too large.
 _BUDGETS = (1_000_000, 400_000, 100_000)
+#: Number of points on the map whose clips are stored in the page
+_MAP_CLIPS = 80
 _HELPS = "Does it help?"
 _NOT_COMPARED = (
     "The network was not compared with random weights, for example because it was interrupted. "
     "sce-video report RUN compares it."
 )
-_MAP_CLIPS = 80  # number of points on the map whose clips are stored in the page
 
 
 def run_features(
-    folder: str | Path, dataset_config: dict[str, Any], videos: int, seconds: float = _SECONDS
+    folder: str | Path, dataset_config: Mapping[str, Any], videos: int, seconds: float = _SECONDS
 ) -> tuple[Rows | None, list[str]]:
-    """Compute features of up to ``videos`` training videos with the newest checkpoint.
+    """Return features of up to ``videos`` training videos, from the newest checkpoint.
 
     The features are stored in the run's folder with the hash of the checkpoint and the size,
     modification time and inode of each video. They are computed again for another checkpoint or
@@ -80,28 +83,29 @@ def run_features(
         checkpoint = newest_checkpoint(folder)
     except FileNotFoundError:
         return None, [f"There is no checkpoint in {folder} yet, so no video was embedded."]
-    data = [str(dataset_config.get(name)) for name in ("data_root", "ann_file")]
+    data = [str(at(dataset_config, name)) for name in ("data_root", "ann_file")]
     key = {"sha256": file_sha256(checkpoint), "videos": videos, "data": data}
     cache = Path(folder, PAGE_FEATURES)
     with contextlib.suppress(OSError, ValueError):  # missing or damaged features are recomputed
         stored = read_features(cache)
         made = stored.provenance
         states = [video_state(path) for path in stored.paths]
-        same = states == made.get("states") or not any(states)
+        same = at(made, "checkpoint") == key and (states == at(made, "states") or not any(states))
         # Recompute if unreadable files may have returned, or there is time for more videos.
-        in_time = made.get("late_after") is None or made["late_after"] >= seconds
-        if made.get("checkpoint") == key and same and in_time and not stored.failures:
+        late_after = at(made, "late_after")
+        in_time = late_after is None or late_after >= seconds
+        if same and in_time and not stored.failures:
             return rows_of(stored), []
     dataset = DATASETS.build({**dataset_config, "pipeline": []})
     kind = getattr(dataset, "kind", type(dataset).__name__)
     if kind != "video":
-        return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
+        return None, [f"No video was embedded, because the dataset is of the kind {kind}."]
     found, notes = _embed(checkpoint, dataset, videos, seconds)
     if found.failures:
         first = ": ".join(filter(None, found.failures[0]))
-        advice = "" if len(found) else "; bring the videos back, or give --features FILE.npz"
+        advice = "" if len(found) else " Restore the videos, or give --features FILE.npz."
         counts = f"{len(found.failures)} of {len(found) + len(found.failures)} videos"
-        notes.append(f"{counts} could not be read; the first: {first}{advice}.")
+        notes.append(f"{counts} could not be read; the first: {first}.{advice}")
     if not len(found):
         return None, notes
     late = len(found) + len(found.failures) < min(videos, len(dataset))
@@ -115,7 +119,7 @@ def run_features(
 def _embed(
     checkpoint: str, dataset: Any, videos: int, seconds: float
 ) -> tuple[Features, list[str]]:
-    """Embed videos until the time limit; return features in dataset order, and any note on it."""
+    """Embed videos until the time limit. Return features in dataset order, and a note if late."""
     model = load_model(checkpoint)
     embedded = embed_some([model], dataset, videos, seconds, "embedding for the page:")
     parts = {index: replace(part, indices=np.full(len(part), index)) for index, (part,) in embedded}
@@ -129,18 +133,23 @@ def _embed(
 
 @dataclass(frozen=True)
 class PageOptions:
-    """Content of a page in addition to the logs."""
+    """Content of a page in addition to the logs.
 
-    #: Number of training videos to embed and draw. With 0, no network is built or video read.
+    Attributes:
+        videos: Number of training videos to embed and draw. With 0, no network is built and no
+            video is read.
+        features: Features from ``sce-video embed`` to draw instead.
+        compared: Number of training videos on which a finished run is compared with random weights;
+            0 for no comparison.
+        seconds: Seconds that may be spent on embedding videos for the page.
+        tested: Whether to test a finished run's classifier, and compare it with the linear probe of
+            the network from which it started.
+    """
+
     videos: int = 64
-    features: Path | None = None  # features of ``sce-video embed`` to draw instead
-    #: Number of training videos with which a finished run is compared with random weights; 0 for no
-    #: comparison
+    features: Path | None = None
     compared: int = 0
-    #: Seconds that may be spent on embedding videos for the page
     seconds: float = _SECONDS
-    #: Whether to test a finished run's classifier, and compare it with the linear probe of the
-    #: network from which it started
     tested: bool = False
 
     def __post_init__(self) -> None:
@@ -161,8 +170,8 @@ def write_run_page(
     Args:
         folder: Folder of the run.
         options: Content of the page; None for the defaults.
-        trusted: Whether the run was trained here and now, with the classes and the data of its
-            config.
+        trusted: Whether this process has trained the run, so that the classes and the data in its
+            config may be used.
 
     Raises:
         FileNotFoundError: If the folder or the feature file does not exist.
@@ -173,14 +182,14 @@ def write_run_page(
     options = options or PageOptions()
     record = read_run(folder)
     notes: list[str] = []
-    # A third-party config may name any class, so only its views are taken, after a check.
+    # An untrusted config may name any class, so only its views are used, after a check.
     views = record.config if trusted or not options.videos else _of_views(record, notes)
     if options.videos and lacks_comparison(record) and (data := _training_set(views)):
         dataset = DATASETS.build({**data, "pipeline": []})
         record = compared_later(record, dataset, notes)
     rows = _features(record, views, options, notes)
     scores = _scores(record, notes)
-    names = record.data.get("classes") or []
+    names = at(record.data, "classes") or []
     reader, html = ClipReader() if options.videos else None, ""
     # Shrink the images until the page fits instead of leaving some out.
     for budget in _BUDGETS:
@@ -192,12 +201,12 @@ def write_run_page(
         if reader is not None and views:
             cfg = Config(views, cfg_text=record.name, filename=record.folder)
             parts.append(view_sheet(cfg, max_bytes=budget))
+        if rows is not None and reader is not None:
+            parts.append(neighbour_rows(rows, names, max_bytes=budget, reader=reader))
         if rows is not None:
-            drawn: dict[str, Any] = {"max_bytes": budget, "reader": reader}
-            if reader is not None:
-                parts.append(neighbour_rows(rows, names, **drawn))
             clips = _MAP_CLIPS if reader is not None else 0
-            parts.append(feature_map_part(rows, names, max_clips=clips, **drawn))
+            drawn = feature_map_part(rows, names, max_bytes=budget, reader=reader, max_clips=clips)
+            parts.append(drawn)
         html = render_run_page(record, parts, notes)
         if len(html) <= MAX_BYTES:
             break
@@ -219,7 +228,7 @@ def _scores(record: RunRecord, notes: list[str]) -> Rows | None:
 
 
 def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
-    """Return how training views are made, from a config that may be untrusted."""
+    """Return the parts of a config, which may be untrusted, that make training views."""
     places = ("model.data_preprocessor", "data_preprocessor")
     preprocessor = next(filter(None, (at(record.config, place) for place in places)), None)
     dataset = {"dataset": _training_set(record.config)}
@@ -231,9 +240,9 @@ def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
 
 
 def _features(
-    record: RunRecord, views: dict[str, Any], options: PageOptions, notes: list[str]
+    record: RunRecord, views: Mapping[str, Any], options: PageOptions, notes: list[str]
 ) -> Rows | None:
-    """Return the features to draw, or None with the reason among the notes.
+    """Return the features to draw. If there are none, return None and add the reason to the notes.
 
     Raises:
         FileNotFoundError: If the file given by ``--features`` does not exist.
@@ -244,7 +253,7 @@ def _features(
         rows, provenance = load_features(options.features)
         notes += _origin(options.features, provenance, record.folder)
         # A relative path may also be relative to the folder of the videos.
-        below = [Path(str(dataset.get("data_root") or ""), path) for path in rows.paths]
+        below = [Path(str(at(dataset, "data_root") or ""), path) for path in rows.paths]
         pairs = zip(rows.paths, below, strict=True)
         found = [str(b) if not Path(p).exists() and b.exists() else p for p, b in pairs]
         return replace(rows, paths=found)
@@ -262,11 +271,11 @@ def _features(
     return drawn
 
 
-def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
-    """Describe the checkpoint that made a file's features, unless it is the run's newest one."""
+def _origin(file: Path, provenance: Mapping[str, Any], folder: str) -> list[str]:
+    """Describe the checkpoint from which features come, unless it represents the run."""
     made_by = at(provenance, "checkpoint.sha256")
     if made_by is None:
-        return [f"{file} does not state which checkpoint made its features."]
+        return [f"{file} does not state which checkpoint its features come from."]
     own = Path(newest_checkpoint(folder))
     paths = [own, *find_checkpoints(folder)]
     found = next((path for path in paths if file_sha256(path) == made_by), None)
@@ -277,10 +286,10 @@ def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
             f"--checkpoint {folder} --out FILE.npz, or remove --features"
         )
     newer = "the best one" if own.name == KEPT else "newer"
-    return [f"The features are those of {found.name}; {own.name} is {newer}."] * (found != own)
+    return [f"The features come from {found.name}, but {own.name} is {newer}."] * (found != own)
 
 
-def _training_set(config: dict[str, Any]) -> dict[str, Any]:
+def _training_set(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return at(config, "train_dataloader.dataset", dict) or {}
 
 
@@ -292,15 +301,15 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
     """Train like :func:`~sce_video.runs.launch.run_training`, then write the page on rank 0.
 
     ``run_page = dict(videos=64)`` in the config sets the options of the page, and None disables it.
-    Work after training is part of the time budget, and ends when the budget is spent. If the page
-    fails, a warning is logged, and nothing else changes. A run that a signal has stopped, or that
-    has failed, gets its page immediately, without embedding videos.
+    The work after training is part of the time budget, and ends when the budget is spent. If the
+    page cannot be written, a warning is logged, and nothing else changes. If a signal has stopped
+    the run, or the run has failed, the page is written immediately, without embedding videos.
 
     Raises:
         ValueError: If :func:`~sce_video.runs.launch.run_training` raises it, or the number of
             videos is wrong.
     """
-    settings, begun = cfg.get("run_page"), time.time()
+    settings, begun = at(cfg, "run_page"), time.time()
     options = None if settings is None else PageOptions(**settings)  # checked before training
     try:
         runner = run_training(cfg, overwrite)
@@ -324,13 +333,13 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
             if options.tested:
                 next_step = "the same command with --resume tests it and writes its page"
             raise KeyboardInterrupt(
-                f"interrupted after the training, which is complete and saved; {next_step}"
+                f"interrupted after training, which is complete and saved; {next_step}"
             ) from None
     return runner
 
 
 def _finish(runner: VideoRunner, options: PageOptions) -> None:
-    """Test, compare and write the page of a finished run."""
+    """Test and compare a finished run, and write its page."""
     hook = next((hook for hook in runner.hooks if isinstance(hook, BudgetHook)), None)
     if options.tested:
         test_classifier(runner)  # all ranks take part

@@ -1,4 +1,8 @@
-"""Plan of a finetuning run: its route, choices, measured times, and the config."""
+"""Plan of a finetuning run: its route, choices, measured times, and the config.
+
+A classifier is either fitted to frozen features (:mod:`sce_video.runs.plan_frozen`) or trained by
+gradient descent. If the options and the facts leave both routes open, a short trial decides.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from mmengine.config import Config
+from torch import Tensor
 
 from sce_video.engine.config.changes import available_settings
 from sce_video.engine.config.check import known_keys, options_of_settings
@@ -18,34 +26,39 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import FINETUNING
 from sce_video.engine.run_json import Choice
 from sce_video.engine.runner import RANDOM
-from sce_video.options.training import FROZEN, FinetuneOptions, given_settings, request_of
+from sce_video.evaluation.scores import load_scores
+from sce_video.options.training import (
+    AUTO,
+    FINETUNE,
+    FROZEN,
+    OF_GRADIENTS,
+    FinetuneOptions,
+    given_settings,
+    request_of,
+)
 from sce_video.runs.choices import choose_epochs, warmup_and_momentum
-from sce_video.runs.configs import complete_classifier
+from sce_video.runs.configs import complete_classifier, testing_config, training_config
 from sce_video.runs.continued import NO_DECAY, take_network
 from sce_video.runs.finetune_choices import (
     FROM_SCRATCH,
     LEAST_STEPS,
     choose_finetuning,
-    finetuning_notes,
     is_transformer,
     layer_decay,
-)
-from sce_video.runs.finetune_routes import (
-    better_route,
-    known_route,
-    trial_seconds,
-    try_finetuning,
+    learned_images,
 )
 from sce_video.runs.finetune_subject import (
+    PAGE_SECONDS,
+    PAGE_VIDEOS,
     Subject,
     data_settings,
     describe_source,
     examine_labelled,
     step_of_source,
 )
-from sce_video.runs.fold_probe import percent
-from sce_video.runs.labelled_parts import recordings_of
-from sce_video.runs.plan_frozen import FrozenPlan, choose_frozen, plan_frozen
+from sce_video.runs.fold_probe import CrossValidation, percent
+from sce_video.runs.launch import run_test, run_training
+from sce_video.runs.plan_frozen import FrozenFit
 from sce_video.runs.planned_training import (
     PlannedTraining,
     Timing,
@@ -53,18 +66,23 @@ from sce_video.runs.planned_training import (
     filled_recipe,
     measure,
 )
-from sce_video.runs.start_weights import Source
+from sce_video.utils.run_files import RESULTS, SCORES, newest_checkpoint
 
 #: Classifier of the shipped recipe
 _HEAD = "I3DHead"
 #: Number of validations, and of checkpoints, during a run
 _VALIDATIONS = 5
-#: Number of videos that the run's page embeds and draws
-_PAGE_VIDEOS = 64
-#: Seconds that the page needs in addition
-_PAGE_SECONDS = 20.0
 #: Number of clips per video whose features the linear probe uses
 _PROBED_CLIPS = 4
+#: Share of a time budget that a trial may take
+_SHARE_OF_BUDGET = 0.25
+#: Share of the planned training time that a trial may take without a budget
+_SHARE_OF_TRAINING = 0.5
+#: Smallest time limit of a trial without a budget, in seconds. A small network finishes its whole
+#: training within it.
+_LEAST_SECONDS = 60.0
+#: Largest time limit of a trial without a budget, in seconds
+_MOST_SECONDS = 600.0
 
 
 def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
@@ -81,10 +99,9 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
         FileNotFoundError: If the source does not exist.
         ValueError: If the sets cannot be used, or do not match each other or the source.
     """
-    recipe = options.recipe or FINETUNING
-    base = load_config(recipe)
+    base = load_config(options.recipe or FINETUNING)
     options_of_settings(base, given_settings(options))  # reports unknown settings early
-    head = _own_head(base, recipe, options.head)
+    head = _own_head(base, options)
     if options.recipe is not None and options.route == FROZEN:
         raise ValueError(
             f"--route {FROZEN} fits a linear classifier and fills in no recipe. Remove --route or "
@@ -92,64 +109,175 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
         )
     subject = examine_labelled(options)
     if options.route == FROZEN:
-        frozen = choose_frozen(subject, options.hours, begun, _PAGE_VIDEOS)
-        given = Choice("route", FROZEN, "given")
-        return plan_frozen(options, subject, frozen, given, begun, _PAGE_VIDEOS)
-    training = _Training(base, subject, options.out, recipe, head)
+        return FrozenFit(options, subject, begun).plan(Choice("route", FROZEN, "given"))
+    training = _Training(base, subject, options, head)
     route = known_route(options, subject, training.chosen)
     if route is None or route.value == FROZEN:
-        frozen = choose_frozen(subject, options.hours, begun, _PAGE_VIDEOS)
-        route = route or _compare(options, begun, training, frozen)
+        frozen = FrozenFit(options, subject, begun)
+        route = route or _compare(begun, training, frozen)
         if route.value == FROZEN:
-            return plan_frozen(options, subject, frozen, route, begun, _PAGE_VIDEOS)
-    return training.plan(options, begun, route)
+            return frozen.plan(route)
+    return training.plan(begun, route)
 
 
-def _compare(
-    options: FinetuneOptions, begun: float, training: _Training, frozen: FrozenPlan
-) -> Choice:
+def _own_head(base: Config, options: FinetuneOptions) -> Choice | None:
+    """Return a recipe's classifier if it differs from the shipped recipe's classifier.
+
+    Raises:
+        ValueError: If the user requests a classifier of the shipped recipe.
+    """
+    kind = base.model.cls_head.type
+    if kind == _HEAD:
+        return None
+    if options.head is not None:
+        raise ValueError(
+            f"--head {options.head} replaces the classifier of the recipe {options.recipe}, which "
+            f"is a {kind}. Remove --head or --recipe"
+        )
+    return Choice("head", kind, "of the recipe")
+
+
+# -- the route -----------------------------------------------------------------------------------
+
+
+def known_route(
+    options: FinetuneOptions, subject: Subject, chosen: Mapping[str, Choice]
+) -> Choice | None:
+    """Return the route if no trial is needed; None if both routes are possible.
+
+    ``chosen`` contains the settings of a run with gradient training, by name.
+    """
+    if options.route != AUTO:
+        return Choice("route", options.route, "given")
+    if options.recipe is not None:
+        return Choice("route", FINETUNE, "your own recipe is trained")
+    if subject.source is None:
+        return Choice("route", FINETUNE, "random weights have to be trained")
+    for name in OF_GRADIENTS:
+        if name in subject.given:
+            return Choice("route", FINETUNE, f"{name} is given, which belongs to this route")
+    if chosen["head"].value == "attentive":
+        return Choice("route", FINETUNE, "an attentive head has to be trained")
+    if chosen["frozen"].value == 4:
+        return Choice("route", FROZEN, chosen["frozen"].reason)
+    return None
+
+
+def _compare(begun: float, training: _Training, frozen: FrozenFit) -> Choice:
     """Compare frozen features with a short finetuning, and return the better route."""
     if frozen.found is None:
         reason = "the labelled videos are too few to compare the routes"
         return Choice("route", FROZEN, reason)
-    seconds = trial_seconds(options.hours, training.planned_seconds)
-    if not training.fits(options.hours, time.monotonic() - begun + seconds):
-        reason = f"{options.hours:g} hours do not suffice to try a finetuning and then train"
+    hours, features = training.options.hours, frozen.features
+    seconds = trial_seconds(hours, training.planned_seconds)
+    if not training.fits(time.monotonic() - begun + seconds):
+        reason = f"{hours:g} hours do not suffice to try a finetuning and then train"
         return Choice("route", FROZEN, reason)
-    count, minutes = len(frozen.features.labels), max(1, round(seconds / 60))
+    count, minutes = len(features.labels), max(1, round(seconds / 60))
     print(
-        f"frozen features reach {percent(frozen.found.hits(), frozen.features.units)} on held-out "
+        f"frozen features reach {percent(frozen.found.hits(), features.units)} on held-out "
         f"videos. Finetuning is tried on {count} labelled videos for up to {minutes} minute"
         f"{'s' * (minutes > 1)} (--route {FROZEN} skips this)",
         flush=True,
     )
+    tested = frozen.found.folds == frozen.found.folds.min()
+    held = training.subject.videos.subset(features.indices[tested].numpy())
+    subject = replace(training.subject.part(features.indices[~tested].numpy()), tested=held)
+    trial = _try_finetuning(training, subject, torch.nonzero(tested).flatten(), seconds)
+    return better_route(frozen.found, features.units, trial, training.epochs)
+
+
+def trial_seconds(hours: float | None, planned: float) -> float:
+    """Return the time limit of a trial in seconds, for a whole training of ``planned`` seconds.
+
+    ``hours`` is the budget of the command, or None.
+    """
+    if hours is not None:
+        return _SHARE_OF_BUDGET * 3600 * hours
+    return min(_MOST_SECONDS, max(_LEAST_SECONDS, _SHARE_OF_TRAINING * planned))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Result of a short finetuning on a part of the labelled videos.
+
+    Attributes:
+        held: (n,) positions of the tested videos among the compared ones.
+        hits: (n,) float64, 1 for a correctly classified video, else 0.
+        epochs: Number of epochs.
+    """
+
+    held: Tensor
+    hits: Tensor
+    epochs: int
+
+
+def _try_finetuning(training: _Training, subject: Subject, held: Tensor, seconds: float) -> Trial:
+    """Finetune on a part of the labelled videos for some seconds, and test on another part.
+
+    ``held`` (n,) are the positions of the test videos among the compared ones.
+
+    Raises:
+        KeyboardInterrupt: If a signal has stopped the training.
+    """
     share = seconds / max(training.planned_seconds, 1e-6)
     epochs = max(1, min(training.epochs, int(share * training.epochs)))
-    trial = try_finetuning(
-        training.subject,
-        frozen.features,
-        frozen.found.folds,
-        lambda data, folder: training.config(data, folder, epochs),
-        seconds if epochs < training.epochs else None,  # a budget would prolong a whole training
+    with tempfile.TemporaryDirectory(prefix="sce_video_") as name:
+        folder = Path(name)
+        config = training.config(data_settings(subject, name), name, epochs)
+        # The training that follows repeats every warning that is not about the short trial.
+        config.run_page, config.log_level = None, "ERROR"
+        config.default_hooks.screen = None
+        # A validation or an earlier checkpoint would use up the time.
+        config.train_cfg.val_interval = epochs + 1
+        config.default_hooks.checkpoint.interval = epochs
+        if epochs < training.epochs:  # a budget would prolong a whole training
+            add_budget(config, seconds / 3600, 0.0, 0.0)
+        runner = run_training(training_config(config, work_dir=name))
+        if getattr(runner.train_loop, "stopped_by", None) is not None:
+            raise KeyboardInterrupt
+        checkpoint, dump = newest_checkpoint(folder), folder / SCORES
+        out = folder / RESULTS
+        run_test(testing_config(config, checkpoint, work_dir=name, out=out, dump=dump))
+        scores = load_scores(dump)[0]
+    hits = (scores.values.argmax(1) == scores.labels).double()
+    return Trial(held[scores.indices], hits, runner.epoch)
+
+
+def better_route(found: CrossValidation, units: Tensor, trial: Trial, planned: int) -> Choice:
+    """Return the route that classifies more videos of the trial correctly, or frozen if equal.
+
+    Args:
+        found: Cross-validation of the frozen features.
+        units: (N,) units of the compared videos.
+        trial: Result of the trial.
+        planned: Number of epochs of the whole training.
+    """
+    hits = found.hits()
+    frozen, own = hits[trial.held], units[trial.held]
+    route = FINETUNE if trial.hits.mean() > frozen.mean() else FROZEN
+    length = f"{trial.epochs} of {planned} epochs" if trial.epochs < planned else "all epochs"
+    reason = (
+        f"on {len(own)} held-out videos frozen features reach {percent(frozen, own)}, finetuning "
+        f"for {length} {percent(trial.hits, own)}; frozen on all {len(hits)} labelled "
+        f"videos, by cross-validation: {percent(hits, units)}"
     )
-    return better_route(frozen.found, frozen.features.units, trial, training.epochs)
+    return Choice("route", route, reason)
+
+
+# -- gradient training ---------------------------------------------------------------------------
 
 
 class _Training:
-    """A finetuning run with gradient training, with measured times.
+    """Finetuning run with gradient training, and its measured times.
 
-    Args:
-        base: The recipe.
-        subject: Source, videos and machine.
-        out: Folder of the run.
-        recipe: Name of the recipe.
-        head: Classifier of the recipe; None chooses one.
+    ``head`` is the classifier of the recipe ``base``. None chooses one.
     """
 
     def __init__(
-        self, base: Config, subject: Subject, out: str, recipe: str, head: Choice | None
+        self, base: Config, subject: Subject, options: FinetuneOptions, head: Choice | None
     ) -> None:
-        self.base, self.subject, self.out, self.recipe = base, subject, out, recipe
+        self.base, self.subject, self.options = base, subject, options
         per_class = int(np.median(subject.counts))
         classes = subject.videos.videos.classes
         known = (subject.facts, subject.machine, subject.source)
@@ -160,35 +288,47 @@ class _Training:
         """Times with the chosen network and batch, for any length. They determine the epochs."""
         with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
             data = data_settings(self.subject, lists)
-            return measure(_config(self.base, self.chosen, data, self.subject.source, self.out))
+            return measure(self._filled(self.chosen, data, self.options.out))
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of an epoch."""
+        """Optimiser steps per epoch."""
         return math.ceil(len(self.subject.videos) / self.chosen["batch"].value)
 
     @property
     def epoch_seconds(self) -> float:
-        """Estimated seconds of an epoch."""
+        """Estimated seconds per epoch."""
         return self.timing.epoch(self.subject.machine.cores, self.chosen["workers"].value)
 
     @cached_property
     def seconds_after(self) -> float:
-        """Estimated seconds of the test, the linear probe and the page."""
+        """Estimated seconds for the test, the linear probe and the page."""
         timing, trained, tested = self.timing, len(self.subject.videos), len(self.subject.tested)
         views = self.chosen["clips"].value * self.chosen["crops"].value
         # ``features`` counts two clips of a video.
         probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
-        page = min(_PAGE_VIDEOS, trained) * timing.features(1) + _PAGE_SECONDS
+        page = self.subject.drawn * timing.features(1) + PAGE_SECONDS
         return tested * timing.features(views / 2) + probe + page
 
-    def fits(self, hours: float | None, spent: float) -> bool:
-        """Return whether a budget suffices for an epoch after ``spent`` seconds."""
-        needed = spent + self.epoch_seconds + self.seconds_after
-        return hours is None or needed <= 3600 * hours
+    @property
+    def starts_linearly(self) -> bool:
+        """Whether the classifier starts from a linear probe of the features."""
+        chosen = self.chosen
+        trained = chosen["head"].value == "linear" and chosen["frozen"].value != 4
+        return trained and learned_images(self.subject.source)
 
-    def choose_length(self, hours: float | None, other: float) -> Choice:
-        """Choose the epochs of a command that takes ``other`` seconds besides the training."""
+    @property
+    def seconds_before(self) -> float:
+        """Estimated seconds for this probe, which sees one clip of each training video."""
+        return len(self.subject.videos) * self.timing.features(0.5) * self.starts_linearly
+
+    def fits(self, spent: float) -> bool:
+        """Return whether the budget suffices for an epoch after ``spent`` seconds."""
+        needed = spent + self.seconds_before + self.epoch_seconds + self.seconds_after
+        return self.options.hours is None or needed <= 3600 * self.options.hours
+
+    def _length(self, hours: float | None, other: float) -> Choice:
+        """Choose the epochs of a command that takes ``other`` seconds besides training."""
         if "epochs" in self.chosen:
             return self.chosen["epochs"]
         least = FROM_SCRATCH if self.subject.source is None else LEAST_STEPS
@@ -196,119 +336,99 @@ class _Training:
 
     @property
     def epochs(self) -> int:
-        """Epochs without a budget."""
-        return self.choose_length(None, 0.0).value
+        """Number of epochs without a budget."""
+        return self._length(None, 0.0).value
 
     @property
     def planned_seconds(self) -> float:
-        """Estimated seconds of a training run without a budget."""
+        """Estimated training time in seconds without a budget."""
         return self.epochs * self.epoch_seconds
 
     def config(self, data: Mapping[str, Any], out: str, epochs: int) -> Config:
-        """Return the config to train for this many epochs on the videos in ``data``."""
+        """Return a config that trains for this many epochs on the videos in ``data``."""
         warmup, _ = warmup_and_momentum(epochs, epochs * self.steps)
-        chosen = {"warmup": warmup, **self.chosen, "epochs": Choice("epochs", epochs, "a trial")}
-        return _config(self.base, chosen, data, self.subject.source, out)
+        length = Choice("epochs", epochs, "a trial")
+        return self._filled({"warmup": warmup, **self.chosen, "epochs": length}, data, out)
 
-    def plan(self, options: FinetuneOptions, begun: float, route: Choice) -> PlannedTraining:
-        """Return the plan of the whole training, which a budget counts from ``begun``."""
-        subject, chosen, timing = self.subject, self.chosen, self.timing
-        now, after = time.monotonic(), self.seconds_after
-        other = 0.0 if options.hours is None else now - begun + after
-        chosen["epochs"] = self.choose_length(options.hours, other)
+    def plan(self, begun: float, route: Choice) -> PlannedTraining:
+        """Return the plan of the whole training, whose budget counts from ``begun``."""
+        subject, options, timing, chosen = self.subject, self.options, self.timing, self.chosen
+        spent, after = time.monotonic() - begun, self.seconds_after
+        other = 0.0 if options.hours is None else spent + self.seconds_before + after
+        chosen["epochs"] = self._length(options.hours, other)
         epochs = chosen["epochs"].value
         warmup, _ = warmup_and_momentum(epochs, epochs * self.steps)
         chosen.setdefault("warmup", warmup)
         data = data_settings(subject, options.out, write=False)
-        config = _config(self.base, chosen, data, subject.source, options.out)
+        config = self._filled(chosen, data, options.out)
         if options.hours is not None:
-            add_budget(config, options.hours, other - after, after)
+            add_budget(config, options.hours, spent, after)
         decay = layer_decay(subject.source, chosen["frozen"].value)
-        recipe = Choice("recipe", self.recipe, "of finetune")
+        recipe = Choice("recipe", options.recipe or FINETUNING, "of finetune")
         shown = {*available_settings(self.base, known_keys), "precision", "head"}
-        chosen = {name: choice for name, choice in chosen.items() if name in shown}
+        settings = [choice for name, choice in chosen.items() if name in shown]
         about = (recipe, describe_source(subject.source), *subject.rows, route)
+        loading = timing.loading(chosen["workers"].value)
         return PlannedTraining(
             command="finetune",
             request=request_of(options),
             config=config,
             facts=subject.facts,
             machine=subject.machine,
-            choices=(*about, *chosen.values(), *((decay,) if decay else ())),
+            choices=(*about, *settings, *((decay,) if decay else ())),
             timing=timing,
             other_seconds=other,
-            remarks=_remarks(subject, chosen, timing),
+            remarks=tuple(subject.remarks(chosen["size"].value, loading)),
             lists={"train": subject.videos, "test": subject.tested},
         )
 
-
-def _own_head(base: Config, recipe: str, given: str | None) -> Choice | None:
-    """Return a recipe's classifier if it differs from the shipped recipe's classifier.
-
-    Raises:
-        ValueError: If the user requests a classifier of the shipped recipe.
-    """
-    kind = base.model.cls_head.type
-    if kind == _HEAD:
-        return None
-    if given is not None:
-        raise ValueError(
-            f"--head {given} replaces the classifier of the recipe {recipe}, which is a {kind}. "
-            "Remove --head or --recipe"
-        )
-    return Choice("head", kind, "of the recipe")
-
-
-def _remarks(subject: Subject, chosen: Mapping[str, Choice], timing: Timing) -> tuple[str, ...]:
-    """Return sentences about anything unusual in the videos and their loading."""
-    shared = {*recordings_of(subject.videos)} & {*recordings_of(subject.tested)}
-    loading, size = timing.loading(chosen["workers"].value), chosen["size"].value
-    counts, tested = subject.counts.tolist(), len(subject.tested)
-    return tuple(finetuning_notes(counts, tested, len(shared), size, loading))
-
-
-def _config(
-    base: Config,
-    chosen: Mapping[str, Choice],
-    data: Mapping[str, Any],
-    source: Source | None,
-    out: str,
-) -> Config:
-    """Return the recipe with the chosen settings, the videos and the source's network."""
-    config = filled_recipe(base, chosen, data, out)
-    between = max(1, config.train_cfg.max_epochs // _VALIDATIONS)
-    config.train_cfg.val_interval = config.default_hooks.checkpoint.interval = between
-    config.run_page = {"videos": _PAGE_VIDEOS, "tested": True}
-    config.pretrained = RANDOM
-    if source is not None:
-        _start_from(config, source, chosen)
-    if chosen["head"].value == "attentive":
-        _add_attentive_head(config)
-    complete_classifier(config)
-    return config
+    def _filled(self, chosen: Mapping[str, Choice], data: Mapping[str, Any], out: str) -> Config:
+        """Return the recipe with the chosen settings, the videos and the source's network."""
+        config = filled_recipe(self.base, chosen, data, out)
+        between = max(1, config.train_cfg.max_epochs // _VALIDATIONS)
+        config.train_cfg.val_interval = config.default_hooks.checkpoint.interval = between
+        config.run_page = {"videos": PAGE_VIDEOS, "tested": True}
+        config.pretrained = RANDOM
+        if self.subject.source is not None:
+            frozen, size = chosen["frozen"].value, chosen["size"].value
+            take_network(config, self.subject.source, frozen)
+            if is_transformer(self.subject.source):
+                decay = layer_decay(self.subject.source, frozen)
+                config.optim_wrapper.paramwise_cfg = {"no_decay": list(NO_DECAY)}
+                if decay is not None:
+                    config.optim_wrapper.paramwise_cfg.layer_decay = decay.value
+            own_size = size == self.subject.source.train_size
+            for loader in (config.val_dataloader, config.test_dataloader):
+                pipeline = loader.dataset.pipeline
+                loader.dataset.pipeline = [
+                    step_of_source(step, self.subject.source, own_size) for step in pipeline
+                ]
+        if chosen["head"].value == "attentive":
+            _add_attentive_head(config)
+        if self.starts_linearly:
+            _start_linearly(config)
+        complete_classifier(config)
+        return config
 
 
-def _start_from(config: Config, source: Source, chosen: Mapping[str, Choice]) -> None:
-    """Change a planned config, in place: network, frames and parameter groups of a source."""
-    frozen = chosen["frozen"].value
-    take_network(config, source, frozen)
-    if is_transformer(source):
-        decay = layer_decay(source, frozen)
-        config.optim_wrapper.paramwise_cfg = {"no_decay": list(NO_DECAY)}
-        if decay is not None:
-            config.optim_wrapper.paramwise_cfg.layer_decay = decay.value
-    own_size = chosen["size"].value == source.train_size
-    for part in ("val", "test"):
-        dataset = config[f"{part}_dataloader"].dataset
-        dataset.pipeline = [step_of_source(step, source, own_size) for step in dataset.pipeline]
+def _start_linearly(config: Config) -> None:
+    """Change a planned config, in place: start the classifier from a probe of the features."""
+    training, tested = config.train_dataloader, config.val_dataloader
+    pipeline = tested.dataset.pipeline  # without augmentation
+    dataset = {**training.dataset, "pipeline": pipeline, "on_error": "skip"}
+    loader = {**tested, "num_workers": training.num_workers, "dataset": dataset}
+    config.custom_hooks = [
+        *config.custom_hooks,
+        {"type": "LinearStartHook", "dataloader": loader},
+    ]
 
 
 def _add_attentive_head(config: Config) -> None:
-    """Change a planned config, in place: one attentive probe, with the rate of the optimiser."""
-    wrapper, of_linear = config.optim_wrapper, config.model.cls_head
+    """Change a planned config, in place: use one attentive probe with the optimiser's settings."""
+    wrapper, linear = config.optim_wrapper, config.model.cls_head
     config.model.cls_head = {
         "type": "AttentiveProbeHead",
-        "num_classes": of_linear.num_classes,
+        "num_classes": linear.num_classes,
         "in_channels": None,
         "lrs": [wrapper.optimizer.lr],
         "weight_decays": [wrapper.optimizer.weight_decay],

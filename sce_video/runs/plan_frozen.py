@@ -1,4 +1,4 @@
-"""The plan of a linear classifier on frozen features: clips, features, readout and config."""
+"""Plan of a linear classifier on frozen features: clips, features, readout and config."""
 
 from __future__ import annotations
 
@@ -29,44 +29,43 @@ from sce_video.models.backbones.frame_pools import StoredClips
 from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.options.training import FinetuneOptions, request_of
 from sce_video.registry import MODELS
-from sce_video.runs.choices import ChosenSettings
+from sce_video.runs.choices import ChosenSettings, choose_workers
 from sce_video.runs.configs import complete_classifier
 from sce_video.runs.continued import clip_of_network, take_network
-from sce_video.runs.finetune_choices import finetuning_notes
 from sce_video.runs.finetune_subject import (
+    PAGE_SECONDS,
+    PAGE_VIDEOS,
     Subject,
     data_settings,
     describe_source,
     step_of_source,
 )
-from sce_video.runs.fold_probe import CrossValidation, cross_validate, make_folds, percent
-from sce_video.runs.labelled_parts import recordings_of
+from sce_video.runs.fold_probe import cross_validate, make_folds, percent
 from sce_video.runs.planned_training import PlannedTraining, Timing, filled_recipe
 from sce_video.runs.start_weights import Source
 from sce_video.utils.command import Progress
 from sce_video.utils.run_files import KNOWN_FEATURES, split_pool
 from sce_video.utils.stored_arguments import constructor_parameters
 
-#: Maximum number of frames in an image network's clip.
+#: Largest number of frames in an image network's clip
 _IMAGE_FRAMES = 8
-#: Maximum length of an image network's clip in seconds. Motion needs frames that differ.
+#: Largest length of an image network's clip in seconds. Motion needs frames that differ.
 _IMAGE_SECONDS = 2.56
-#: Maximum number of clips per video on a GPU.
+#: Largest number of clips per video on a GPU
 _CLIPS = 10
-#: Maximum number of clips per video without a GPU.
+#: Largest number of clips per video without a GPU
 _CLIPS_ON_CPU = 5
-#: Maximum number of compared videos: the 95 % interval is then at most three points to each side.
+#: Largest number of compared videos. The 95 % interval then extends at most three points to each
+#: side.
 _COMPARED = 1000
-#: Number of videos that are embedded to measure the time if nothing can be compared.
+#: Number of videos that are embedded to measure the time if nothing can be compared
 _TIMED = 4
-#: Number of videos per batch, which bounds the memory.
+#: Number of videos per batch, which limits the memory
 _BATCH = 8
-#: Number of views per forward pass.
+#: Number of views per forward pass
 _MAX_VIEWS = 32
-#: Weight decay if nothing can be compared.
+#: Weight decay if nothing can be compared
 _USUAL_L2 = 0.1
-#: Seconds that the page needs besides its features.
-_PAGE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,13 @@ class FrozenFeatures:
     Attributes:
         values: (N, V, D) features of V clips, or the clips (N, V) of a network with pools.
         labels: (N,) int64 labels.
-        units: (N,) int64; videos of one unit are in one fold.
+        units: (N,) int64 units. Videos in the same unit are in the same fold.
         pools: Ways to pool the frames; None for the network's own pool.
-        indices: (N,) int64, indices of the videos in their set.
+        indices: (N,) int64 indices of the videos in their set.
         paths: N paths of the videos, with their folder or table.
-        weights: Hash of the weights of the network.
-        failures: Path and reason of videos that could not be read.
-        seconds: Seconds for reading and embedding a video.
+        weights: Hash of the network's weights.
+        failures: Path and reason for each video that could not be read.
+        seconds: Seconds to read and embed a video.
     """
 
     values: Tensor | StoredClips
@@ -103,34 +102,15 @@ class FrozenFeatures:
         return self.values
 
 
-@dataclass(frozen=True)
-class FrozenPlan:
-    """A linear classifier on frozen features that has not been fitted.
-
-    Attributes:
-        settings: Chosen and given settings by name.
-        features: Features of the compared videos.
-        found: Result of the cross-validation; None if there are too few videos for it.
-        pool: How frame features are pooled; None for the network's own pool.
-        l2: Weight decay of the classifier, on standardised features.
-    """
-
-    settings: Mapping[str, Choice]
-    features: FrozenFeatures
-    found: CrossValidation[str | None] | None
-    pool: str | None
-    l2: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedFit(PlannedTraining):
-    """A planned linear classifier, with the features that the planning has computed.
+    """Planned fit of a linear classifier, with the features that planning has computed.
 
     Attributes:
-        frozen: Features of labelled videos, and the pool of their frames.
+        frozen: Features of labelled videos, and how their frames are pooled.
     """
 
-    frozen: FrozenPlan
+    frozen: FrozenFit
 
     def write_features(self) -> None:
         """Write the features into the run's folder, so that the fit does not compute them again.
@@ -144,71 +124,221 @@ class PlannedFit(PlannedTraining):
         write_known(self.config.work_dir, key, features.paths, views)
 
 
-@dataclass(frozen=True)
-class HourBudget:
-    """Time budget of a command, which is checked while videos are embedded.
+class FrozenFit:
+    """Linear classifier on frozen features that is being planned.
 
-    Attributes:
-        hours: The budget; None without one.
-        begun: Start of the command on the clock ``time.monotonic``.
-        videos: Number of videos that the command embeds, for fit, test and page.
-        clips: Number of clips per video.
-    """
-
-    hours: float | None
-    begun: float
-    videos: int
-    clips: int
-
-    def check(self, each: float, done: int) -> None:
-        """Raise ValueError if the budget does not suffice.
-
-        Args:
-            each: Seconds per video.
-            done: Number of videos that have been embedded.
-        """
-        needed = each * self.videos
-        other = time.monotonic() - self.begun - each * done + _PAGE_SECONDS
-        if self.hours is None or other + needed <= 3600 * self.hours:
-            return
-        clips = int(self.clips * (3600 * self.hours - other) / needed)
-        fewer = f"--clips {clips}" if clips > 0 else "fewer videos (--few)"
-        raise ValueError(
-            f"--hours {self.hours:g} does not suffice. The features of {self.videos} videos for "
-            f"fit, test and page take about {needed / 3600:.2g} hours (--clips {self.clips}). "
-            f"Give --hours {1.1 * (other + needed) / 3600:.2g} or more, or {fewer}"
-        )
-
-
-def choose_frozen(subject: Subject, hours: float | None, begun: float, pages: int) -> FrozenPlan:
-    """Choose the clips, embed labelled videos, and use them to choose pool and weight decay.
+    The constructor chooses the clips, embeds labelled videos, and uses the features to choose pool
+    and weight decay.
 
     Args:
+        options: Options of the command.
         subject: Source, videos and machine.
-        hours: Time budget of the command; None without one.
-        begun: Start of the command on the clock ``time.monotonic``.
-        pages: Number of videos on the page of the run.
+        begun: ``time.monotonic()`` at the start of the command.
+
+    Attributes:
+        settings: Chosen and given settings by name.
+        features: Features of the compared videos.
+        found: Result of the cross-validation; None if there are too few videos.
+        pool: Pool of the frame features; None for the network's own pool.
+        l2: Weight decay of the classifier, on standardised features.
 
     Raises:
-        ValueError: If the clip of the network does not fit the videos, none can be read, or the
+        ValueError: If the network's clip does not suit the videos, no video can be read, or the
             budget does not suffice for the features.
     """
-    assert subject.source is not None
-    settings, seed = _choose_settings(subject, subject.source), subject.given.get("seed", 0)
-    units = torch.from_numpy(subject.units)
-    labels = torch.from_numpy(np.asarray(subject.videos.videos.labels, dtype=np.int64))
-    possible = make_folds(labels, units, seed) is not None
-    drawn = _drawn(labels, units, _COMPARED if possible else _TIMED, seed)
-    count = len(labels) + len(subject.tested) + min(pages, len(labels))
-    budget = HourBudget(hours, begun, count, settings["clips"].value)
-    features = _embed(subject, subject.source, settings, drawn, budget)
-    folds = make_folds(features.labels, features.units, seed) if possible else None
-    pools = features.pools
-    if folds is None:
-        pool = DEFAULT_FRAME_POOL if DEFAULT_FRAME_POOL in pools else pools[0]
-        return FrozenPlan(settings, features, None, pool, _USUAL_L2)
-    found = cross_validate(pools, features.pooled, features.labels, folds, L2_GRID)
-    return FrozenPlan(settings, features, found, *found.best())
+
+    def __init__(self, options: FinetuneOptions, subject: Subject, begun: float) -> None:
+        assert subject.source is not None
+        self.options, self.subject, self.begun = options, subject, begun
+        self.source: Source = subject.source
+        self.settings, seed = self._choose_settings(), options.seed or 0
+        units = torch.from_numpy(subject.units)
+        labels = torch.from_numpy(np.asarray(subject.videos.videos.labels, dtype=np.int64))
+        possible = make_folds(labels, units, seed) is not None
+        drawn = _drawn(labels, units, _COMPARED if possible else _TIMED, seed)
+        self.features = features = self._embed(drawn)
+        self.found, self.l2 = None, _USUAL_L2
+        self.pool = (
+            DEFAULT_FRAME_POOL if DEFAULT_FRAME_POOL in features.pools else features.pools[0]
+        )
+        folds = make_folds(features.labels, features.units, seed) if possible else None
+        if folds is not None:
+            self.found = cross_validate(
+                features.pools, features.pooled, features.labels, folds, L2_GRID
+            )
+            self.pool, self.l2 = self.found.best()
+
+    def _choose_settings(self) -> dict[str, Choice]:
+        """Choose a video's clips and how they are read."""
+        facts, source = self.subject.facts, self.source
+        choices = ChosenSettings(self.subject.given)
+        if source.per_frame:
+            seconds = min(_IMAGE_SECONDS, facts.duration)
+            frames = max(1, min(_IMAGE_FRAMES, int(seconds * facts.fps + 0.01)))
+            apart = f"{_IMAGE_FRAMES} frames {_IMAGE_SECONDS / _IMAGE_FRAMES:g} s apart"
+            whole = f"the whole video of {facts.duration:.1f} s"
+            reason = whole if facts.duration <= _IMAGE_SECONDS else apart
+            seconds = choices.add(Choice("clip_duration", round(seconds, 2), reason))
+            choices.add(Choice("frames", frames, "an image network encodes each frame separately"))
+        else:
+            clip = clip_of_network(source, facts, self.subject.given)
+            seconds = choices.add(clip["clip_duration"])
+            choices.add(clip["frames"])
+        size = source.settings.crop_size
+        enlarged = "; the videos are enlarged" if facts.short_side < size else ""
+        choices.add(Choice("size", size, f"as the network was tested{enlarged}"))
+        most = _CLIPS_ON_CPU if self.subject.machine.gpu is None else _CLIPS
+        clips = min(most, max(1, math.ceil(facts.duration / seconds - 0.1)))
+        reason = f"of {seconds:g} s, in videos of {facts.duration:.1f} s"
+        choices.add(Choice("clips", clips, reason))
+        choices.add(Choice("crops", 1, "the central crop, as in the fit"))
+        choices.add(Choice("batch", _BATCH, "videos that are embedded at a time"))
+        choices.add(choose_workers(self.subject.machine))
+        choices.add(Choice("precision", "float32", "the features are computed once"))
+        choices.add_others()
+        return choices.found
+
+    def _embed(self, drawn: np.ndarray) -> FrozenFeatures:
+        """Compute the clip features of the drawn videos with the pipeline of the fit."""
+        pools, part = pools_of(self.source), self.subject.part(drawn)
+        names = ("frames", "clip_duration", "clips", "batch")
+        frames, duration, clips, batch_size = (self.settings[name].value for name in names)
+        own = replace(self.source.settings, num_frames=frames, clip_duration=duration)
+        model = build_model(own, self.source.checkpoint)
+        network = clip_network(model, clips, all_pools=pools[0] is not None)
+        encoder: Any = network.encoder
+        times: list[float] = []
+
+        def rows_of(_: Any, batch: dict[str, Any]) -> BatchRows:
+            found = network.rows(batch, _MAX_VIEWS)
+            times.append(time.monotonic())
+            if len(times) in (2, 4):  # the first batch also starts the loader, which reads ahead
+                each = (times[-1] - times[0]) / (len(times) - 1) / batch_size
+                self._check_hours(each, len(times) * batch_size)
+            return found
+
+        with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
+            data = data_settings(part, lists, parts=("test",))
+            config = self._config(self.settings, pools[0], data, lists)
+            loader = {k: v for k, v in config.train_dataloader.items() if k != "sampler"}
+            loader["dataset"] = {**loader["dataset"], "on_error": "skip"}
+            title = "features of labelled videos:"
+            progress = Progress(len(drawn), title, unit="videos", quiet=True)
+            begun = time.monotonic()
+            # mmengine looks datasets and samplers up in the default scope.
+            with DefaultScope.overwrite_default_scope("sce_video"):
+                batches = build_eval_dataloader(loader, 0)
+                rows = collect_rows(encoder, batches, rows_of, progress)
+        assert rows is not None  # a single process plans
+        each = (time.monotonic() - begun) / len(drawn)
+        if len(times) == 1:
+            self._check_hours(each, len(drawn))
+        by_clip = rows.values.unflatten(1, (network.num_clips, -1))
+        return FrozenFeatures(
+            values=network.stored_clips(rows.values) if network.all_pools else by_clip,
+            labels=rows.labels,
+            units=torch.from_numpy(part.units)[rows.indices],
+            pools=pools,
+            indices=torch.from_numpy(drawn)[rows.indices],
+            paths=rows.paths,
+            weights=weights_sha256(encoder.backbone.state_dict()),
+            failures=rows.failures,
+            seconds=each,
+        )
+
+    def _check_hours(self, each: float, done: int) -> None:
+        """Check the time budget, given the seconds per video and the number of embedded videos."""
+        other = time.monotonic() - self.begun - each * done + PAGE_SECONDS
+        count = len(self.subject.videos) + len(self.subject.tested) + self.subject.drawn
+        check_hours(self.options.hours, other, each, count, self.settings["clips"].value)
+
+    def _config(
+        self, settings: Mapping[str, Choice], pool: str | None, data: Mapping[str, Any], out: str
+    ) -> Config:
+        """Return the recipe of a linear fit with the settings, the network and its pool."""
+        config = filled_recipe(load_config(FROZEN_FEATURES), settings, data, out)
+        take_network(config, self.source, 4)
+        if pool is not None:
+            config.model.backbone.frame_pool = pool
+        own_size = settings["size"].value == self.source.settings.crop_size
+        for loader in (config.train_dataloader, config.test_dataloader):
+            pipeline = loader.dataset.pipeline
+            loader.dataset.pipeline = [step_of_source(s, self.source, own_size) for s in pipeline]
+        complete_classifier(config)
+        return config
+
+    def plan(self, route: Choice) -> PlannedFit:
+        """Return the plan of the fit. ``route`` is the row of the plan that explains this route."""
+        subject, features = self.subject, self.features
+        data = data_settings(subject, self.options.out, parts=("test",), write=False)
+        readout = self._readout_rows()
+        settings = {**self.settings, "l2": readout[-1]}
+        config = self._config(settings, self.pool, data, self.options.out)
+        config.run_page = {"videos": PAGE_VIDEOS, "tested": True}
+        batch, each = self.settings["batch"].value, features.seconds
+        unknown = math.ceil((len(subject.videos) - len(features.paths)) / batch) * batch
+        other = (len(subject.tested) + subject.drawn) * each + PAGE_SECONDS
+        if self.options.hours is not None:
+            other += time.monotonic() - self.begun
+        about = (Choice("recipe", FROZEN_FEATURES, "of finetune"), describe_source(subject.source))
+        notes = subject.remarks(self.settings["size"].value, loading=0.0)
+        for path, reason in features.failures[:1]:
+            count = len(features.failures)
+            notes.append(
+                f"{count} labelled videos could not be read and were not compared; {path}: {reason}"
+            )
+        return PlannedFit(
+            command="finetune",
+            request=request_of(self.options),
+            config=config,
+            facts=subject.facts,
+            machine=subject.machine,
+            choices=(*about, *subject.rows, route, *readout, *self.settings.values()),
+            timing=Timing(batch * each, 0.0, batch, unknown, subject.machine.gpu is not None),
+            other_seconds=other,
+            remarks=tuple(notes),
+            lists={"train": subject.videos, "test": subject.tested},
+            frozen=self,
+        )
+
+    def _readout_rows(self) -> tuple[Choice, ...]:
+        """Return rows of the plan for features, pool and, as the last one, weight decay."""
+        features, found = self.features, self.found
+        of_pool = of_decay = "the usual value: the labelled videos are too few to compare"
+        if found is not None:
+            accuracies = zip(found.kinds, found.correct.mean(2).amax(1).tolist(), strict=True)
+            pools = (f"{pool} {100 * share:.1f} %" for pool, share in accuracies)
+            of_pool = f"held-out videos: {', '.join(pools)}"
+            reached = percent(found.hits(), features.units)
+            of_decay = f"the best weight decay; this choice reaches {reached} on held-out videos"
+        seconds = features.seconds * len(features.paths)
+        once = f"videos read in {seconds:.0f} s; the fit reads them in {KNOWN_FEATURES}"
+        rows = [Choice("features", len(features.paths), once)]
+        if self.pool is not None:
+            rows.append(Choice("frame_pool", self.pool, of_pool))
+        return (*rows, Choice("l2", self.l2, of_decay))
+
+
+def check_hours(hours: float | None, other: float, each: float, videos: int, clips: int) -> None:
+    """Raise ValueError if a time budget does not suffice to embed all videos.
+
+    Args:
+        hours: Budget of the command in hours; None without one.
+        other: Seconds that the command needs for other work.
+        each: Seconds per video.
+        videos: Number of videos that the command embeds for fit, test and page.
+        clips: Number of clips per video.
+    """
+    needed = each * videos
+    if hours is None or other + needed <= 3600 * hours:
+        return
+    fewer = int(clips * (3600 * hours - other) / needed)
+    advice = f"--clips {fewer}" if fewer > 0 else "fewer videos (--few)"
+    raise ValueError(
+        f"--hours {hours:g} does not suffice. The features of {videos} videos for fit, test and "
+        f"page take about {needed / 3600:.2g} hours (--clips {clips}). Give --hours "
+        f"{1.1 * (other + needed) / 3600:.2g} or more, or {advice}"
+    )
 
 
 def _drawn(labels: Tensor, units: Tensor, most: int, seed: int) -> np.ndarray:
@@ -221,188 +351,10 @@ def _drawn(labels: Tensor, units: Tensor, most: int, seed: int) -> np.ndarray:
     return torch.nonzero(torch.isin(units, taken)).flatten().numpy()
 
 
-def _choose_settings(subject: Subject, source: Source) -> dict[str, Choice]:
-    """Choose a video's clips and how they are read."""
-    facts, machine, given = subject.facts, subject.machine, subject.given
-    choices = ChosenSettings(given)
-    if source.per_frame:
-        seconds = min(_IMAGE_SECONDS, facts.duration)
-        frames = max(1, min(_IMAGE_FRAMES, int(seconds * facts.fps + 0.01)))
-        apart = f"{_IMAGE_FRAMES} frames {_IMAGE_SECONDS / _IMAGE_FRAMES:g} s apart"
-        whole = f"the whole video of {facts.duration:.1f} s"
-        reason = whole if facts.duration <= _IMAGE_SECONDS else apart
-        seconds = choices.add(Choice("clip_duration", round(seconds, 2), reason))
-        choices.add(Choice("frames", frames, "an image network sees each of them alone"))
-    else:
-        clip = clip_of_network(source, facts, given)
-        seconds = choices.add(clip["clip_duration"])
-        choices.add(clip["frames"])
-    size = source.settings.crop_size
-    enlarged = "; the videos are enlarged" if facts.short_side < size else ""
-    choices.add(Choice("size", size, f"as the network was tested{enlarged}"))
-    most = _CLIPS_ON_CPU if machine.gpu is None else _CLIPS
-    clips = min(most, max(1, math.ceil(facts.duration / seconds - 0.1)))
-    reason = f"of {seconds:g} s, in videos of {facts.duration:.1f} s"
-    choices.add(Choice("clips", clips, reason))
-    choices.add(Choice("crops", 1, "the central one, as in the fit"))
-    choices.add(Choice("batch", _BATCH, "videos that are embedded at a time"))
-    workers = max(1, machine.cores // 4) if machine.gpu is None else max(1, machine.cores - 1)
-    choices.add(Choice("workers", min(16, workers), f"{machine.cores} cores"))
-    choices.add(Choice("precision", "float32", "the features are computed once"))
-    choices.add_others()
-    return choices.found
-
-
 def pools_of(source: Source) -> tuple[str | None, ...]:
-    """Return the ways to pool a network's frames; (None,) for only the network's own pool."""
+    """Return the ways to pool a network's frames; (None,) if it has only its own pool."""
     network: Any = MODELS.get(source.settings.backbone["type"])
     if not source.per_frame or "frame_pool" not in constructor_parameters(network):
         return (None,)
     named = split_pool(source.name)[1]
     return FRAME_POOLS if named is None else (named,)
-
-
-def _embed(
-    subject: Subject,
-    source: Source,
-    settings: Mapping[str, Choice],
-    drawn: np.ndarray,
-    budget: HourBudget,
-) -> FrozenFeatures:
-    """Compute the features of the clips of some videos by the pipeline of the fit."""
-    pools, part = pools_of(source), subject.part(drawn)
-    frames, seconds = settings["frames"].value, settings["clip_duration"].value
-    batch_size = settings["batch"].value
-    own = replace(source.settings, num_frames=frames, clip_duration=seconds)
-    model = build_model(own, source.checkpoint)
-    network = clip_network(model, settings["clips"].value, all_pools=pools[0] is not None)
-    encoder: Any = network.encoder
-    times: list[float] = []
-
-    def rows_of(_: Any, batch: dict[str, Any]) -> BatchRows:
-        found = network.rows(batch, _MAX_VIEWS)
-        times.append(time.monotonic())
-        if len(times) in (2, 4):  # the first batch also starts the loader, which reads ahead
-            each = (times[-1] - times[0]) / (len(times) - 1) / batch_size
-            budget.check(each, len(times) * batch_size)
-        return found
-
-    with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
-        data = data_settings(part, lists, parts=("test",))
-        config = frozen_config(source, settings, pools[0], data, lists)
-        loader = {k: v for k, v in config.train_dataloader.items() if k != "sampler"}
-        loader["dataset"] = {**loader["dataset"], "on_error": "skip"}
-        progress = Progress(len(drawn), "features of labelled videos:", unit="videos", quiet=True)
-        begun = time.monotonic()
-        # mmengine looks datasets and samplers up in the default scope.
-        with DefaultScope.overwrite_default_scope("sce_video"):
-            batches = build_eval_dataloader(loader, 0)
-            rows = collect_rows(encoder, batches, rows_of, progress)
-    assert rows is not None  # a single process plans
-    each = (time.monotonic() - begun) / len(drawn)
-    if len(times) == 1:
-        budget.check(each, len(drawn))
-    return FrozenFeatures(
-        values=network.stored_clips(rows.values)
-        if network.all_pools
-        else rows.values.unflatten(1, (network.num_clips, -1)),
-        labels=rows.labels,
-        units=torch.from_numpy(part.units)[rows.indices],
-        pools=pools,
-        indices=torch.from_numpy(drawn)[rows.indices],
-        paths=rows.paths,
-        weights=weights_sha256(encoder.backbone.state_dict()),
-        failures=rows.failures,
-        seconds=each,
-    )
-
-
-def frozen_config(
-    source: Source,
-    settings: Mapping[str, Choice],
-    pool: str | None,
-    data: Mapping[str, Any],
-    out: str,
-) -> Config:
-    """Return the recipe of a linear fit with the settings, the network and its pool."""
-    config = filled_recipe(load_config(FROZEN_FEATURES), settings, data, out)
-    take_network(config, source, 4)
-    if pool is not None:
-        config.model.backbone.frame_pool = pool
-    own_size = settings["size"].value == source.settings.crop_size
-    for part in ("train", "test"):
-        dataset = config[f"{part}_dataloader"].dataset
-        dataset.pipeline = [step_of_source(step, source, own_size) for step in dataset.pipeline]
-    complete_classifier(config)
-    return config
-
-
-def plan_frozen(
-    options: FinetuneOptions,
-    subject: Subject,
-    plan: FrozenPlan,
-    route: Choice,
-    begun: float,
-    pages: int,
-) -> PlannedFit:
-    """Return the plan of a linear classifier on frozen features.
-
-    Args:
-        options: Options of the command.
-        subject: Source, videos and machine.
-        plan: Chosen settings and readout.
-        route: Row of the plan with the reason for this route.
-        begun: Start of the command on the clock ``time.monotonic``.
-        pages: Number of videos on the page of the run.
-    """
-    assert subject.source is not None
-    data = data_settings(subject, options.out, parts=("test",), write=False)
-    readout = _readout_rows(plan)
-    settings = {**plan.settings, "l2": readout[-1]}
-    config = frozen_config(subject.source, settings, plan.pool, data, options.out)
-    config.run_page = {"videos": pages, "tested": True}
-    batch, each = plan.settings["batch"].value, plan.features.seconds
-    unknown = math.ceil((len(subject.videos) - len(plan.features.paths)) / batch) * batch
-    other = (len(subject.tested) + min(pages, len(subject.videos))) * each + _PAGE_SECONDS
-    if options.hours is not None:
-        other += time.monotonic() - begun
-    about = (Choice("recipe", FROZEN_FEATURES, "of finetune"), describe_source(subject.source))
-    shared = {*recordings_of(subject.videos)} & {*recordings_of(subject.tested)}
-    tested, size = len(subject.tested), plan.settings["size"].value
-    notes = [*finetuning_notes(subject.counts.tolist(), tested, len(shared), size, 0.0)]
-    for path, reason in plan.features.failures[:1]:
-        count = len(plan.features.failures)
-        notes.append(
-            f"{count} labelled videos could not be read and were not compared; {path}: {reason}"
-        )
-    return PlannedFit(
-        command="finetune",
-        request=request_of(options),
-        config=config,
-        facts=subject.facts,
-        machine=subject.machine,
-        choices=(*about, *subject.rows, route, *readout, *plan.settings.values()),
-        timing=Timing(batch * each, 0.0, batch, unknown, subject.machine.gpu is not None),
-        other_seconds=other,
-        remarks=tuple(notes),
-        lists={"train": subject.videos, "test": subject.tested},
-        frozen=plan,
-    )
-
-
-def _readout_rows(plan: FrozenPlan) -> tuple[Choice, ...]:
-    """Return features, pool and, last, weight decay as rows of the plan."""
-    found, features = plan.found, plan.features
-    of_pool = of_decay = "as usual: the labelled videos are too few to compare"
-    if found is not None:
-        accuracies = zip(found.kinds, found.correct.mean(2).amax(1).tolist(), strict=True)
-        pools = (f"{pool} {100 * share:.1f} %" for pool, share in accuracies)
-        of_pool = f"held-out videos: {', '.join(pools)}"
-        reached = percent(found.hits(), features.units)
-        of_decay = f"the best weight decay; this choice reaches {reached} on held-out videos"
-    seconds = features.seconds * len(features.paths)
-    once = f"videos read in {seconds:.0f} s; the fit reads them in {KNOWN_FEATURES}"
-    rows = [Choice("features", len(features.paths), once)]
-    if plan.pool is not None:
-        rows.append(Choice("frame_pool", plan.pool, of_pool))
-    return (*rows, Choice("l2", plan.l2, of_decay))

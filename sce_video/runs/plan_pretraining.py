@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mmengine.config import Config
 
@@ -23,6 +23,7 @@ from sce_video.runs.choices import (
     Machine,
     choose_epochs,
     choose_settings,
+    default_method,
     least_steps,
     notes,
     samples_of_epoch,
@@ -39,7 +40,14 @@ from sce_video.runs.continued import (
     remarks,
 )
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
-from sce_video.runs.keep_best import EVALUATIONS, HeldOut, hold_out, keep_best
+from sce_video.runs.keep_best import EVALUATIONS, hold_out, keep_best
+from sce_video.runs.plan_distillation import (
+    MOST_EPOCHS,
+    become_student,
+    is_student,
+    plan_teacher,
+    student_choices,
+)
 from sce_video.runs.planned_training import (
     PlannedTraining,
     Timing,
@@ -47,17 +55,17 @@ from sce_video.runs.planned_training import (
     filled_recipe,
     measure,
 )
-from sce_video.runs.roads import Road, choose_road
 from sce_video.runs.start_weights import Source, find_source
-from sce_video.runs.student import (
-    MOST_EPOCHS,
-    become_student,
-    is_student,
-    student_choices,
-)
-from sce_video.runs.teacher import PlannedTeacher, plan_teacher
 from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
+#: Method whose network learns from a teacher
+DISTILL = "distill"
+#: Short side in pixels from which the public teacher is used. Its input has 224 pixels, so smaller
+#: videos would be enlarged more than twice.
+_LEAST_SIDE = 112
+#: Number of videos from which training from scratch gets no warning. J-HMDB's 928 videos are too
+#: few, and the smallest dataset of the paper has 240,000. The limit in between is not measured.
+_FEW_VIDEOS = 10_000
 #: Size of a clip from which SCE is trained with the paper's views
 _LARGE_SIZE = 224
 #: Largest number of videos compared with random weights at the end
@@ -81,36 +89,80 @@ _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor", *ROWS)
 
 
 @dataclass(frozen=True)
-class _Subject:
-    """Videos, machine, networks and settings for which a pretraining run is planned.
+class Road:
+    """Road of a pretraining run: distil a teacher, continue from a network, or start from scratch.
 
     Attributes:
-        videos: Facts about all videos.
-        machine: Machine on which the run trains.
-        road: Method of pretraining, and the reason for it.
-        given: Settings that the user gave, by name.
-        hours: Time budget of the command in hours; None for the usual length.
-        start: Network to continue from; None for random weights, or if a student is trained.
-        student: Network from which the student of an image network starts.
-        teacher: Teacher of a distillation.
-        held: Videos held out to find the best checkpoint; None if the last one is kept.
+        method: Method of pretraining.
+        why: Clause that follows the method's name in the plan; empty if the user gave the method.
+        teacher: Teacher of a distillation; None for other roads.
+        remarks: Sentences for the user.
     """
 
-    videos: FolderFacts
-    machine: Machine
-    road: Road
-    given: Mapping[str, Any]
-    hours: float | None
-    start: Start | None
-    held: HeldOut | None
-    student: Source | None = None
-    teacher: PlannedTeacher | None = None
+    method: str
+    why: str = ""
+    teacher: str | None = None
+    remarks: tuple[str, ...] = ()
 
-    @property
-    def trained(self) -> FolderFacts:
-        """Facts about the videos in the training set."""
-        left = self.videos.num_videos - (0 if self.held is None else self.held.count)
-        return replace(self.videos, num_videos=left)
+
+def choose_road(
+    options: PretrainOptions, facts: FolderFacts, machine: Machine, given: Collection[str]
+) -> Road:
+    """Choose between distillation, continuing from a network, and training from scratch.
+
+    The user's options come first: ``--teacher`` distils, ``--from`` continues, and ``--method``
+    names the method. Without them, an image network is distilled if its weights are installed,
+    because a student gains forty points over training from scratch on real footage
+    (docs/results.md). Nothing is downloaded.
+
+    Args:
+        options: Options of the command.
+        facts: Facts about the videos.
+        machine: Machine on which the run trains.
+        given: Names of the settings that the user gave.
+    """
+    if options.named_method == DISTILL:
+        return Road(DISTILL, teacher=options.teacher or PUBLIC_TEACHER)
+    if options.method is not None:
+        return Road(options.method, remarks=() if options.start else _warn(options, facts))
+    method, why = default_method(machine, given)
+    if options.start is not None:
+        return Road(method, why)
+    # A student starts from the image network, so it cannot have these settings.
+    own_network = {"width", "hidden", "embedding", "queue", "momentum"} & {*given}
+    if own_network or not has_public_teacher():
+        return Road(method, why, remarks=_warn(options, facts))
+    if facts.short_side < _LEAST_SIDE:
+        remark = (
+            f"{PUBLIC_TEACHER} is installed, but is not used as a teacher, because the videos have "
+            f"a short side of {facts.short_side} pixels and it needs {_LEAST_SIDE} or more. To use "
+            f"it anyway, add --teacher {PUBLIC_TEACHER}"
+        )
+        return Road(method, why, remarks=(remark,))
+    remarks = (
+        "a larger teacher may be better. hf:facebook/dinov2-small or another model from a hub "
+        "needs pip install 'sce-video[hf]' and a download, and its features take several times as "
+        "long (docs/encoders.md)",
+        "classes that differ only in their motion may be learned better from scratch, with "
+        "--method simclr. With some labels, sce-video choose finds the network that suits your "
+        "videos",
+    )
+    return Road(DISTILL, f": {PUBLIC_TEACHER} is installed", PUBLIC_TEACHER, remarks)
+
+
+def _warn(options: PretrainOptions, facts: FolderFacts) -> tuple[str, ...]:
+    """Return a warning about training from scratch on few videos, with a better command."""
+    if facts.num_videos >= _FEW_VIDEOS:
+        return ()
+    install = "" if has_public_teacher() else "pip install 'sce-video[teacher]', then "
+    videos = shlex.quote(str(options.videos))
+    return (
+        f"a network trained from scratch on {facts.num_videos:,} videos may learn little. On "
+        "J-HMDB (928 clips of films), 18 minutes reached 14 % in a linear probe, and random "
+        "weights reach 13 %. A student of an image network reached 60 % in 7 minutes: "
+        f"{install}sce-video pretrain {videos} --out {shlex.quote(options.out)} --teacher "
+        f"{PUBLIC_TEACHER}",
+    )
 
 
 def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
@@ -125,147 +177,51 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
         ValueError: If the videos, the network and the given settings do not match each other.
     """
     planning, worked = time.monotonic(), time.process_time()
-    subject = _examine(options)
-    recipe, chosen = _choices(subject, options.precision)
-    base = load_config(recipe)
-    options_of_settings(base, subject.given)  # reports unknown names early
-    # Measure with the chosen network and batch, for any length. The speed determines the epochs.
-    first = _config(base, chosen, subject, options.out)
-    timing = measure(first, subject.teacher)
+    run = _Pretraining(options)
+    # Measure with the chosen network and batch. The speed determines the number of epochs.
+    first = run.config()
+    timing = measure(first, run.teacher)
     # Compute the teacher before training, so that unsuitable videos are reported early.
-    taught = 0.0 if subject.teacher is None else subject.teacher.seconds(first)
+    taught = 0.0 if run.teacher is None else run.teacher.seconds(first)
     now = time.monotonic()
     # The ratio of wall-clock to processor time shows how much other programs slow this one down.
     slowness = (now - planning) / max(time.process_time() - worked, 1e-3)
-    costs = _costs(subject, timing, now - begun, taught, slowness)
-    samples = samples_of_epoch(subject.trained.num_videos, chosen["epoch_samples"].value)
-    steps = max(1, samples // chosen["batch"].value)
-    if "epochs" not in chosen:
-        workers = first.train_dataloader.num_workers
-        seconds = timing.epoch(subject.machine.cores, workers)
-        chosen["epochs"] = _choose_epochs(subject, chosen, steps, seconds, costs)
-    epochs = chosen["epochs"].value
-    chosen |= _choices_of_length(subject, chosen, base, epochs, epochs * steps)
-    config = _config(base, chosen, subject, options.out)
+    costs = run.costs(timing, now - begun, taught, slowness)
+    epoch_seconds = timing.epoch(run.machine.cores, first.train_dataloader.num_workers)
+    steps = run.choose_length(epoch_seconds, costs)
+    config = run.config()
     config.run_page.compared = costs.compared
-    if subject.held is not None:
-        chosen["keep"] = keep_best(config, subject.videos, subject.held, options.seed or 0)
+    if run.held is not None:
+        run.chosen["keep"] = keep_best(config, run.held)
     other = 0.0
     if options.hours is not None:
         other = costs.before + costs.after
         add_budget(config, options.hours, costs.before, costs.after)
-    # A recipe without a queue, for example, ignores the choice of its length.
-    shown = {*available_settings(base, known_keys), *_ROWS}
+    # Show only settings that the recipe has. A recipe without a queue has no queue length.
+    shown = {*available_settings(run.base, known_keys), *_ROWS}
     return PlannedTraining(
         command="pretrain",
         request=request_of(options),
         config=config,
-        facts=subject.videos,
-        machine=subject.machine,
-        choices=tuple(choice for choice in chosen.values() if choice.setting in shown),
+        facts=run.videos,
+        machine=run.machine,
+        choices=tuple(choice for choice in run.chosen.values() if choice.setting in shown),
         timing=timing,
         other_seconds=other,
-        remarks=_remarks(subject, chosen["size"].value, config, timing),
-        evaluation_seconds=(1 + min(EVALUATIONS, epochs * steps)) * costs.evaluation,
+        remarks=run.remarks(config, timing),
+        evaluation_seconds=(1 + min(EVALUATIONS, steps)) * costs.evaluation,
     )
-
-
-def _examine(options: PretrainOptions) -> _Subject:
-    """Examine the videos, the machine, the network or teacher, and what is held out."""
-    machine = this_machine()
-    extensions = listed_extensions(options.all_files)
-    facts = examine_folder(str(options.videos), extensions=extensions).check_readable()
-    given = given_settings(options)
-    start = None
-    if options.start is not None:
-        start = Start(find_source(options.start), options.freeze, options.lora)
-    road = choose_road(options, facts, machine, given)
-    held = None
-    if options.kept == BEST:
-        columns = GroupColumns(options.group_column, options.fold_column)
-        held = hold_out(facts, options.labels, columns, options.seed or 0)
-    subject = _Subject(facts, machine, road, given, options.hours, start, held)
-    if road.teacher is None:
-        return subject
-    student = _student(start, given)
-    teacher = plan_teacher(road.teacher, subject.trained, given, student is not None)
-    if student is not None and teacher.suits_student:
-        subject = replace(subject, student=student, start=None)
-    return replace(subject, teacher=teacher)
-
-
-def _student(start: Start | None, given: Mapping[str, Any]) -> Source | None:
-    """Return the initial network for the student of an image network; None if there is none.
-
-    It is the network of ``--from`` if temporal layers can be added to it. Without ``--from``, it is
-    the public network, if its weights are installed.
-    """
-    if start is not None:
-        fits = is_student(start.source) and start.freeze is None and start.lora is None
-        return start.source if fits else None
-    if "width" in given or not has_public_teacher():
-        return None
-    return find_source(PUBLIC_TEACHER)
-
-
-def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, Choice]]:
-    """Choose the recipe, and every setting except the length, in display order."""
-    method = subject.road.method
-    recipe, start, teacher = methods()[method], subject.start, subject.teacher
-    student = subject.student
-    given = {**subject.given, "precision": precision}
-    given |= {} if teacher is None else teacher.given
-    facts, own = subject.trained, {}
-    if start is not None:
-        rate = load_config(recipe).optim_wrapper.optimizer.lr
-        own = own_choices(start, facts, subject.machine, given, rate)
-    if student is not None:
-        recipe = STUDENT_RECIPE
-        own = student_choices(student, facts, subject.hours, given)
-    chosen = choose_settings(facts, subject.machine, given, own)
-    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
-        recipe = LARGE_RECIPE  # has the paper's clip size and views
-    rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{subject.road.why}")}
-    if start is not None:
-        del chosen["width"]  # the network has its own width
-        rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
-    if student is not None:
-        reason = (
-            f"{student.parameters:,} parameters, and temporal layers that start as the identity"
-        )
-        rows[_SOURCE] = Choice(_SOURCE, student.name, reason)
-    if teacher is not None:
-        chosen |= teacher.choices(chosen["frames"].value)
-    return recipe, rows | chosen
-
-
-def _choices_of_length(
-    subject: _Subject, chosen: Mapping[str, Choice], base: Config, epochs: int, steps: int
-) -> dict[str, Choice]:
-    """Choose settings that depend on the numbers of epochs and steps.
-
-    These are warm-up, momentum, and queue and predictor of SCE, unless given or chosen already.
-    """
-    scratch = subject.start is None and subject.student is None
-    found = [
-        *warmup_and_momentum(epochs, steps, WARMUP_SHARE if scratch else CONTINUED_WARMUP_SHARE)
-    ]
-    if chosen["recipe"].value == methods()["sce"] and scratch and steps <= FEW_STEPS:
-        found += without_lag(steps, chosen["batch"].value, chosen["queue"])
-    names = {*available_settings(base, known_keys), "predictor"}
-    free = names - (chosen.keys() - {"queue"}) - subject.given.keys()
-    return {choice.setting: choice for choice in found if choice.setting in free}
 
 
 @dataclass(frozen=True)
 class _Costs:
-    """Work of the command besides the training steps.
+    """Costs of a pretraining command besides the training steps.
 
     Attributes:
         compared: Number of videos in the final comparison with random weights.
-        before: Seconds until the training begins.
-        after: Seconds of the comparison and the page.
-        evaluation: Seconds of an evaluation of the held-out videos; 0 without them.
+        before: Seconds until training begins.
+        after: Seconds for the comparison and the page.
+        evaluation: Seconds per evaluation on the held-out videos; 0 without held-out videos.
     """
 
     compared: int
@@ -274,77 +230,170 @@ class _Costs:
     evaluation: float
 
 
-def _costs(
-    subject: _Subject, timing: Timing, planned: float, taught: float, slowness: float
-) -> _Costs:
-    """Estimate the command's work besides the training steps.
+class _Pretraining:
+    """Pretraining run that is being planned: videos, machine, networks and chosen settings.
 
-    Args:
-        subject: Videos, machine and networks.
-        timing: Measured times.
-        planned: Seconds since the start of the command.
-        taught: Seconds for a teacher to embed all training videos.
-        slowness: Ratio of wall-clock to processor time while planning. Other programs are assumed
-            to slow the page down by the same factor.
+    Attributes:
+        options: Options of the command.
+        given: Settings that the user gave, by name.
+        machine: Machine on which the run trains.
+        videos: Facts about all videos.
+        road: Method of pretraining, and the reason for it.
+        start: Network to continue from; None for random weights, or if a student is trained.
+        student: Network from which the student of an image network starts; None without a student.
+        teacher: Teacher of a distillation; None for another method.
+        held: Videos held out to find the best checkpoint; None if the last one is kept.
+        chosen: Settings by name, in display order. The length is chosen last.
+        base: Recipe that is filled in.
     """
-    videos, each = subject.trained.num_videos, timing.features(networks=2)
-    most = _MAX_COMPARED
-    if subject.hours is not None:
-        affordable = int(_COMPARED_SHARE * 3600 * subject.hours / each)
-        most = max(_MIN_COMPARED, min(most, affordable))
-    compared = min(most, videos)
-    page = _PAGE_SECONDS * min(_MAX_SLOWNESS, max(1.0, slowness))
-    page += min(_PAGE_VIDEOS, videos) * timing.features(networks=1)
-    # The comparison includes the teacher, which embeds the compared videos again.
-    comparison = compared * each + taught * compared / videos
-    held = subject.held
-    evaluation = 0.0 if held is None else held.evaluated * timing.features(networks=1)
-    return _Costs(compared, planned + taught, comparison + page, evaluation)
 
+    def __init__(self, options: PretrainOptions) -> None:
+        self.options, self.given, self.machine = options, given_settings(options), this_machine()
+        extensions = listed_extensions(options.all_files)
+        self.videos = examine_folder(str(options.videos), extensions=extensions).check_readable()
+        self.start = self.student = self.teacher = self.held = None
+        if options.start is not None:
+            self.start = Start(find_source(options.start), options.freeze, options.lora)
+        self.road = choose_road(options, self.videos, self.machine, self.given)
+        if options.kept == BEST:
+            columns = GroupColumns(options.group_column, options.fold_column)
+            self.held = hold_out(self.videos, options.labels, columns, options.seed or 0)
+        if self.road.teacher is not None:
+            student = self._possible_student()
+            has_student = student is not None
+            self.teacher = plan_teacher(self.road.teacher, self.trained, self.given, has_student)
+            if has_student and self.teacher.suits_student:
+                self.student, self.start = student, None
+        self.chosen = self._choices()
+        self.base = load_config(self.chosen["recipe"].value)
+        options_of_settings(self.base, self.given)  # reports unknown names early
 
-def _choose_epochs(
-    subject: _Subject, chosen: Mapping[str, Choice], steps: int, seconds: float, costs: _Costs
-) -> Choice:
-    """Choose the number of epochs, given the optimiser steps and measured seconds per epoch."""
-    least = _STEPS_TO_CONTINUE
-    if subject.start is None:
-        least = least_steps(subject.machine, chosen["width"].value)
-    # The budget includes an evaluation at the start and the usual number of later ones.
-    other = costs.before + costs.after + (1 + EVALUATIONS) * costs.evaluation
-    choice = choose_epochs(steps, least, subject.hours, seconds, other)
-    if subject.student is not None and choice.value > MOST_EPOCHS:
-        reason = "more passes over the videos gain nothing; the rest of the hours is not used"
-        return Choice("epochs", MOST_EPOCHS, reason)
-    return choice
+    @property
+    def trained(self) -> FolderFacts:
+        """Facts about the videos in the training set."""
+        left = self.videos.num_videos - (0 if self.held is None else self.held.count)
+        return replace(self.videos, num_videos=left)
 
+    def _possible_student(self) -> Source | None:
+        """Return the initial network for the student of an image network; None if there is none.
 
-def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: str) -> Config:
-    """Return the recipe with the chosen settings, the videos, and the initial network."""
-    of_videos = dataset_settings(subject.videos.folder, subject.videos.extensions)
-    data: dict[str, Any] = {
-        f"train_dataloader.dataset.{name}": value for name, value in of_videos.items()
-    }
-    if subject.teacher is not None:
-        data["model.teacher_channels"] = subject.teacher.channels
-    config = filled_recipe(base, chosen, data, out)
-    config.fit_queue = False  # the queue matches the videos already
-    for step in config.train_dataloader.dataset.pipeline:
-        if step.type == "DecodeClips":  # the paper's recipes keep repeated frames
-            step.skip_repeats = True
-    if "predictor" in chosen:
-        config.model.predictor = chosen["predictor"].value
-    if subject.start is not None:
-        continue_from(config, subject.start)
-    if subject.student is not None and subject.teacher is not None:
-        become_student(config, subject.student, subject.teacher.target, subject.trained)
-        config.model.queue_size = chosen["queue"].value  # which only --objective relations uses
-    return config
+        It is the network that ``--from`` names, if temporal layers can be added to it. Without
+        ``--from``, it is the public network if its weights are installed.
+        """
+        if self.start is not None:
+            whole = self.start.freeze is None and self.start.lora is None
+            return self.start.source if whole and is_student(self.start.source) else None
+        if "width" in self.given or not has_public_teacher():
+            return None
+        return find_source(PUBLIC_TEACHER)
 
+    def _choices(self) -> dict[str, Choice]:
+        """Choose the recipe and every setting except the length, in display order."""
+        method, start, student = self.road.method, self.start, self.student
+        recipe, facts, own = methods()[method], self.trained, {}
+        given = {**self.given, "precision": self.options.precision}
+        given |= {} if self.teacher is None else self.teacher.given
+        if start is not None:
+            rate = load_config(recipe).optim_wrapper.optimizer.lr
+            own = own_choices(start, facts, self.machine, given, rate)
+        if student is not None:
+            recipe = STUDENT_RECIPE
+            own = student_choices(student, facts, self.options.hours, given)
+        chosen = choose_settings(facts, self.machine, given, own)
+        if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
+            recipe = LARGE_RECIPE  # has the paper's clip size and views
+        rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{self.road.why}")}
+        if start is not None:
+            del chosen["width"]  # the network has its own width
+            rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
+        if student is not None:
+            layers = "temporal layers that start as the identity"
+            reason = f"{student.parameters:,} parameters, and {layers}"
+            rows[_SOURCE] = Choice(_SOURCE, student.name, reason)
+        if self.teacher is not None:
+            chosen |= self.teacher.choices(chosen["frames"].value)
+        return rows | chosen
 
-def _remarks(subject: _Subject, size: int, config: Config, timing: Timing) -> tuple[str, ...]:
-    """Return sentences about anything unusual in the network, the videos and their loading."""
-    loader = config.train_dataloader
-    found = [] if subject.start is None else remarks(subject.start, size, subject.trained)
-    differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
-    loading = timing.loading(loader.num_workers)
-    return (*subject.road.remarks, *found, *notes(subject.videos, size, loading, differences))
+    def costs(self, timing: Timing, planned: float, taught: float, slowness: float) -> _Costs:
+        """Estimate the costs of the command, which began ``planned`` seconds ago.
+
+        A teacher needs ``taught`` seconds to embed all training videos. ``slowness`` is the ratio
+        of wall-clock to processor time while planning. Other programs are assumed to slow the page
+        down by the same factor.
+        """
+        videos, each = self.trained.num_videos, timing.features(networks=2)
+        most = _MAX_COMPARED
+        if self.options.hours is not None:
+            affordable = int(_COMPARED_SHARE * 3600 * self.options.hours / each)
+            most = max(_MIN_COMPARED, min(most, affordable))
+        compared = min(most, videos)
+        page = _PAGE_SECONDS * min(_MAX_SLOWNESS, max(1.0, slowness))
+        page += min(_PAGE_VIDEOS, videos) * timing.features(networks=1)
+        # The comparison includes the teacher, which embeds the compared videos again.
+        comparison = compared * each + taught * compared / videos
+        evaluated = 0 if self.held is None else self.held.evaluated
+        evaluation = evaluated * timing.features(networks=1)
+        return _Costs(compared, planned + taught, comparison + page, evaluation)
+
+    def choose_length(self, epoch_seconds: float, costs: _Costs) -> int:
+        """Choose the epochs and the settings that depend on them, and return the number of steps.
+
+        These settings are warm-up, momentum, and SCE's queue and predictor, unless they are given
+        or chosen already.
+        """
+        batch, scratch = self.chosen["batch"].value, self.start is None and self.student is None
+        samples = samples_of_epoch(self.trained.num_videos, self.chosen["epoch_samples"].value)
+        per_epoch = max(1, samples // batch)
+        if "epochs" not in self.chosen:
+            self.chosen["epochs"] = self._epochs(per_epoch, epoch_seconds, costs)
+        epochs = self.chosen["epochs"].value
+        steps, share = epochs * per_epoch, WARMUP_SHARE if scratch else CONTINUED_WARMUP_SHARE
+        found = [*warmup_and_momentum(epochs, steps, share)]
+        if self.chosen["recipe"].value == methods()["sce"] and scratch and steps <= FEW_STEPS:
+            found += without_lag(steps, batch, self.chosen["queue"])
+        names = {*available_settings(self.base, known_keys), "predictor"}
+        free = names - (self.chosen.keys() - {"queue"}) - self.given.keys()
+        self.chosen |= {choice.setting: choice for choice in found if choice.setting in free}
+        return steps
+
+    def _epochs(self, steps: int, seconds: float, costs: _Costs) -> Choice:
+        """Choose the number of epochs, given the optimiser steps and seconds per epoch."""
+        least = _STEPS_TO_CONTINUE
+        if self.start is None:
+            least = least_steps(self.machine, self.chosen["width"].value)
+        # The budget includes an evaluation at the start and the usual number of later ones.
+        other = costs.before + costs.after + (1 + EVALUATIONS) * costs.evaluation
+        choice = choose_epochs(steps, least, self.options.hours, seconds, other)
+        if self.student is not None and choice.value > MOST_EPOCHS:
+            reason = "more passes over the videos gain nothing; the rest of the hours is not used"
+            return Choice("epochs", MOST_EPOCHS, reason)
+        return choice
+
+    def config(self) -> Config:
+        """Return the recipe with the settings chosen so far, the videos and the initial network."""
+        folder = dataset_settings(self.videos.folder, self.videos.extensions)
+        data = {f"train_dataloader.dataset.{name}": value for name, value in folder.items()}
+        if self.teacher is not None:
+            data["model.teacher_channels"] = self.teacher.channels
+        config = filled_recipe(self.base, self.chosen, data, self.options.out)
+        config.fit_queue = False  # the queue matches the videos already
+        for step in config.train_dataloader.dataset.pipeline:
+            if step.type == "DecodeClips":  # the paper's recipes keep repeated frames
+                step.skip_repeats = True
+        if "predictor" in self.chosen:
+            config.model.predictor = self.chosen["predictor"].value
+        if self.start is not None:
+            continue_from(config, self.start)
+        if self.student is not None and self.teacher is not None:
+            become_student(config, self.student, self.teacher, self.trained)
+            # Only --objective relations uses the queue.
+            config.model.queue_size = self.chosen["queue"].value
+        return config
+
+    def remarks(self, config: Config, timing: Timing) -> tuple[str, ...]:
+        """Return sentences about anything unusual in the network, the videos and their loading."""
+        loader, size = config.train_dataloader, self.chosen["size"].value
+        found = [] if self.start is None else remarks(self.start, size, self.trained)
+        differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
+        loading = timing.loading(loader.num_workers)
+        return (*self.road.remarks, *found, *notes(self.videos, size, loading, differences))

@@ -44,6 +44,7 @@ from sce_video.registry import (
 from sce_video.runs.configs import training_config
 from sce_video.utils.files import read_text
 from sce_video.utils.own_parts import advise_imports
+from sce_video.utils.records import at
 from sce_video.utils.run_files import CONFIG, RANDOM, RUN_JSON, is_model
 from sce_video.utils.storage import STORES, trusted_stores
 from sce_video.utils.stored_arguments import constructor_parameters, takes_words
@@ -58,7 +59,7 @@ _OF_THE_RUN = (
     *("ann_file", "class_file", "data_root", "extensions", "run_dir"),
     *("teacher_checkpoint", "work_dir"),
 )
-#: JSON's names for the containers of a config
+#: JSON's names for the containers in a config
 _KINDS = {dict: "an object", list: "a list"}
 
 
@@ -80,9 +81,9 @@ def resumable_config(
         videos: Table in an object store that the config may name.
 
     Raises:
-        ValueError: If :func:`planned_config` raises it, or ``path`` was edited after ``run.json``
-            was written. It is also raised if the newest checkpoint was trained with another config,
-            because the run would continue with other settings.
+        ValueError: If :func:`planned_config` raises it, ``path`` was edited after ``run.json`` was
+            written, or the newest checkpoint was trained with another config. In the last case, the
+            run would continue with other settings.
     """
     planned = planned_config(path.parent, mirror, track, videos)
     if resume:
@@ -94,7 +95,7 @@ def resumable_config(
         track=track,
         mirror=mirror,
     )
-    for checkpoint in find_checkpoints(path.parent) if cfg.get("resume") else ():
+    for checkpoint in find_checkpoints(path.parent) if at(cfg, "resume") else ():
         with suppress(ValueError):  # the checkpoint may be damaged or have no record
             content = load_checkpoint_file(checkpoint, merge_adapters=False)
             stored = stored_config(content, checkpoint)
@@ -125,9 +126,9 @@ def check_unedited(path: Path) -> None:
     changes = different_settings([read_run_json(path.parent).config, edited])
     for name, (recorded, written) in changes.items():
         raise ValueError(
-            f"{path} was edited ({name}: {recorded:.60} -> {written:.60}), but {RUN_JSON} is what "
-            "--resume continues. Undo the change, or train the edited config: sce-video train "
-            f"{path} --resume"
+            f"{path} was edited ({name}: {recorded:.60} -> {written:.60}), but --resume reads "
+            f"{RUN_JSON}, not this file. Undo the change, or train the edited config: sce-video "
+            f"train {path} --resume"
         )
 
 
@@ -159,8 +160,8 @@ def planned_config(
     advice = f"To run its config as a program, if you trust it: sce-video train {program} --resume"
     if not path.is_file() and program.is_file():
         raise ValueError(
-            f"{folder} has no {RUN_JSON}, so sce-video pretrain and finetune did not plan this run "
-            f"or an older version did. {advice}"
+            f"{folder} contains no {RUN_JSON}, so sce-video pretrain or finetune did not plan this "
+            f"run, or an older version planned it. {advice}"
         )
     run = read_run_json(folder)
     if run.plan is None:
@@ -176,17 +177,17 @@ def planned_config(
     base = load_config(recipe)
     if problem := _other_shape(stored, base):
         raise ValueError(f"{path} does not describe a run: {problem}. {advice}")
-    for name in ("experiment_name", "launcher"):  # set by an earlier start
+    for name in ("experiment_name", "launcher"):  # an earlier start has set them
         stored.pop(name, None)
-    # The caller decides where the run continues, because the file may have been changed.
+    # The caller decides from which checkpoint the run continues, because the file is not trusted.
     stored |= {"load_from": None, "resume": False}
     named = dict(stored)
     # A run that started from a network states its backbone and the path of its file. A name on the
     # hub or a URL must not pass, because it would cause a request.
-    if "pretrained" in named and isinstance(model := stored.get("model"), dict):
-        model["backbone"] = checked_backbone(model.get("backbone"))
+    if "pretrained" in named and (model := at(stored, "model", dict)) is not None:
+        model["backbone"] = checked_backbone(at(model, "backbone"))
         named["model"] = {key: value for key, value in model.items() if key != "backbone"}
-    start = str(named.get("pretrained"))
+    start = str(at(named, "pretrained"))
     if os.path.isabs(start) or start == RANDOM:
         del named["pretrained"]
     known = {*_texts(base), *trusted_stores(videos), *(TRACKERS[name].backend for name in track)}
@@ -195,23 +196,23 @@ def planned_config(
     strange = next(_unexpected(named, known), None)
     if strange is not None:
         raise ValueError(
-            f"{path} names {strange!r:.100}, which neither the recipe {recipe} nor a class of "
-            "sce_video provides for. Give a mirror or a tracker again, and name videos in a store "
-            f"in {STORES}. {advice}"
+            f"{path} names {strange!r:.100}, which is neither in the recipe {recipe} nor a word "
+            "that a class of sce_video accepts. Give a mirror or a tracker again, and name object "
+            f"stores with videos in {STORES}. {advice}"
         )
     # Without cfg_text, mmengine would read the file with this name.
     return Config(stored, cfg_text=str(path), filename=str(program))
 
 
 def _other_shape(config: Mapping[str, Any], recipe: Config) -> str | None:
-    """Describe a config part that is not of the recipe's kind, object or list; None if all match.
+    """Describe a config part that is not an object or a list as in the recipe; None if all match.
 
-    Classes that use single values check the types of these values.
+    The types of single values are checked by the classes that use them.
     """
     for name in sorted(config.keys() - top_level_keys()):
         return f"config has the unknown key {name!r:.60}"
     for name, value in plain(recipe).items():
-        given = config.get(name)
+        given = at(config, name)
         if not isinstance(value, dict | list) or (given is None and name != "default_hooks"):
             continue
         if not isinstance(given, type(value)):
@@ -230,12 +231,12 @@ def _unexpected(
     Args:
         node: Part of the config.
         known: Texts that are allowed everywhere.
-        words: Whether the class that uses this part only compares it with known words.
-        of_run: Whether the part locates the run and its videos, so any path is allowed.
+        words: Whether the class that receives this part only compares it with known words.
+        of_run: Whether the part locates the run or its videos, so that any path is allowed.
     """
     if isinstance(node, dict):
-        parameters = constructor_parameters(named_class(node.get("type"), *_ADDED))
-        parameters |= constructor_parameters(named_class(node.get("constructor"), *_ADDED))
+        parameters = constructor_parameters(named_class(at(node, "type"), *_ADDED))
+        parameters |= constructor_parameters(named_class(at(node, "constructor"), *_ADDED))
         for name, value in node.items():
             if name in ("type", "constructor") and named_class(value, *_ADDED) is not None:
                 continue

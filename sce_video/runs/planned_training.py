@@ -1,4 +1,4 @@
-"""Training run that is planned but has not begun: its config, measured times and folders."""
+"""Planned training runs, which have not begun: their config, measured times and folders."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from sce_video.models.memory_format import move_to_device
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import Machine, samples_of_epoch
 from sce_video.runs.folder_facts import FolderFacts
-from sce_video.runs.teacher import PlannedTeacher
+from sce_video.runs.plan_distillation import PlannedTeacher
 from sce_video.utils.command import printable
 from sce_video.utils.cores import cores_for_workers
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import CONFIG
 from sce_video.utils.tensors import cudnn_benchmark
 
-#: Number of timed steps, after one that is not timed.
+#: Number of timed steps, after one that is not timed
 _STEPS = 3
-#: Maximum number of decoded videos.
+#: Largest number of decoded videos
 _DECODED = 12
-#: Seconds after which no further video is decoded.
+#: Seconds after which no further video is decoded
 _MAX_SECONDS = 20.0
 
 
@@ -62,7 +62,8 @@ class Timing:
         sample: Seconds for one core to make a video's views.
         batch: Number of samples per step.
         samples: Number of samples per epoch.
-        on_gpu: Whether the loader works next to the device. On a CPU they share the cores.
+        on_gpu: Whether steps are computed on a GPU while the loader works. On a CPU, both share the
+            cores.
     """
 
     step: float
@@ -72,10 +73,10 @@ class Timing:
     on_gpu: bool
 
     def epoch(self, cores: int, workers: int) -> float:
-        """Return the seconds of an epoch, without evaluations and checkpoints.
+        """Return the seconds per epoch, without evaluations and checkpoints.
 
-        On a GPU the slower one of step and loading counts, since they overlap; on a CPU their sum,
-        with the loading shared by all cores.
+        On a GPU, step and loading overlap, so the slower one determines the time. On a CPU, their
+        times add up, and all cores share the loading.
         """
         loading = self.batch * self.sample
         if self.on_gpu:
@@ -87,34 +88,31 @@ class Timing:
         return self.batch * self.sample / max(1, workers) / self.step
 
     def features(self, networks: float) -> float:
-        """Return the seconds to read a video and embed two clips of it with several networks."""
+        """Return the seconds to read a video and embed two of its clips with several networks."""
         return self.sample + networks * self.step / self.batch
 
 
 def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
-    """Time a few steps and a few videos of a training run's dataset, model and loader.
+    """Time a few steps of a training run, and the loading of a few of its videos.
 
     Args:
-        cfg: Config of the training.
-        teacher: Teacher of a distillation.
+        cfg: Config of the run.
+        teacher: Teacher of a distillation; None for another method.
     """
     loader = cfg.train_dataloader
     dataset, batch = DATASETS.build(loader.dataset), loader.batch_size
     sample, seconds = _decode(dataset)
     step = _time_step(cfg, sample, teacher)
     samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
-    if not loader.get("drop_last"):  # a last, smaller batch is a step, too
+    if not loader.get("drop_last"):  # the smaller last batch is also a step
         samples = math.ceil(samples / batch) * batch
     return Timing(step, seconds, batch, samples, on_gpu=torch.cuda.is_available())
 
 
 def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None) -> float:
-    """Return the median seconds of a step, forward and backward, on random views.
+    """Return the median seconds of a forward and backward pass on random views.
 
-    Args:
-        cfg: Config of the training.
-        sample: Sample of the dataset, whose views have the real shapes.
-        teacher: Teacher of a distillation.
+    The views have the shapes of the views in ``sample``.
     """
     batch, on_gpu = cfg.train_dataloader.batch_size, torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
@@ -124,9 +122,9 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
         torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8)
         for view in sample["inputs"] or []
     ]
-    first = torch.zeros(batch, dtype=torch.int64)  # labels, videos and clips, of which any will do
+    first = torch.zeros(batch, dtype=torch.int64)  # any labels, videos and clips will do
     seeds, taken = torch.arange(batch), []
-    # Inside mmaction2's recogniser, names are looked up in the default scope.
+    # mmaction2's recogniser looks names up in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     tuned = cudnn_benchmark(bool(cfg.get("env_cfg", {}).get("cudnn_benchmark")))
     with cores_for_workers(cfg.train_dataloader.num_workers), scope, tuned:
@@ -152,9 +150,10 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
 
 
 def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
-    """Return a sample, and the median seconds that this process needs for one.
+    """Return a sample, and the median seconds that this process needs to make one.
 
-    If a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
+    If the dataset reads a batch ahead, the seconds of the batch are divided by its size, because
+    the latency occurs only once.
     """
     requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
     if getattr(dataset, "reads_ahead", False):
@@ -175,12 +174,13 @@ def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Folder of a run.
+    """Folder of a run, with the settings in which the runs of a plan differ.
 
     Attributes:
-        path: The folder.
+        path: Path of the folder.
         seed: Seed of the run; None for the plan's seed.
-        mirror: Folder in an object store to which checkpoints and logs are copied; None without.
+        mirror: Folder in an object store to which checkpoints and logs are copied; None for no
+            copy.
     """
 
     path: Path
@@ -200,10 +200,10 @@ class PlannedTraining:
         machine: Machine on which the run trains.
         choices: All chosen or given settings, in display order.
         timing: Measured times.
-        other_seconds: Seconds before and after training, if the command has a budget.
+        other_seconds: Seconds before and after training if the command has a budget, otherwise 0.
         remarks: Sentences about anything unusual.
         evaluation_seconds: Seconds for the evaluations that find the best checkpoint.
-        lists: Labelled videos whose lists are written with the config, by name of the file.
+        lists: Labelled videos whose lists are written next to the config, by file name.
     """
 
     command: str
@@ -260,7 +260,7 @@ class PlannedTraining:
 def filled_recipe(
     base: Config, chosen: Mapping[str, Choice], data: Mapping[str, Any], out: str
 ) -> Config:
-    """Fill in a recipe.
+    """Return a recipe with the chosen settings and other changes.
 
     Args:
         base: Recipe to fill in.
@@ -272,7 +272,7 @@ def filled_recipe(
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     options = options_of_settings(base, values) | dict(data)
     # torch does not allow persistent workers if there are no workers.
-    if values.get("workers") == 0:
+    if "workers" in values and not values["workers"]:
         options["train_dataloader.persistent_workers"] = False
     if chosen["precision"].value != "float32":
         options["optim_wrapper.type"] = "MixedPrecisionOptimWrapper"
@@ -305,8 +305,7 @@ def count_seconds(config: Config, begun: float) -> Config:
 def is_restarted(folder: Path) -> bool:
     """Return whether a launcher has restarted a planned run.
 
-    A restarted run is not planned again, because the config depends on measured speeds and could
-    differ.
+    Such a run is not planned again, because its config depends on measured speeds and could differ.
     """
     return Path(folder, CONFIG).is_file() and is_restart(folder)
 

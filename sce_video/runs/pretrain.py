@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from sce_video.pages.compare_page import Chance
     from sce_video.runs.planned_training import RunFolder
 
-#: Page of all seeds, in the folder that contains their runs.
+#: Page that compares all seeds, in the folder that contains their runs
 COMPARISON = "compare.html"
-#: Method whose recipe declares every setting, except settings of distill.
+#: Method whose recipe declares every setting, except the settings of distill
 _USUAL_METHOD = "sce"
 
 
 @dataclass(frozen=True)
 class PretrainResult:
-    """Result of a pretraining.
+    """Result of a pretraining command.
 
     Attributes:
-        folders: Folder of the run, or of the run of each seed.
-        status: 0 if all runs are trained, or 128 + n if signal n has stopped one.
-        kept: Sentence on each run that keeps its best checkpoint.
+        folders: Folder of the run, or of each seed's run.
+        status: 0 if all runs are trained, or 128 + n if signal n has stopped a run.
+        kept: Sentence about each run that keeps its best checkpoint.
         chance: Means and standard deviations over seeds; None for fewer than two finished seeds.
-        comparison: Page of all seeds; None if ``chance`` is.
+        comparison: Page that compares all seeds; None if ``chance`` is None.
     """
 
     folders: tuple[Path, ...]
@@ -54,19 +54,19 @@ class PretrainResult:
 
 
 def pretrain(options: PretrainOptions) -> PretrainResult:
-    """Pretrain a network on a folder or a table of videos; labels are not needed.
+    """Pretrain a network on a folder or a table of videos. Labels are not needed.
 
-    Every setting that is not given is chosen for the videos and the machine
-    (:mod:`sce_video.runs.choices`), and written with its reason to ``run.json`` in the folder of
-    the run. With several seeds the settings are chosen once, so that the runs differ only in their
-    seed, and the budget applies to each run.
+    Settings that are not given are chosen for the videos and the machine
+    (:mod:`sce_video.runs.choices`), and written with reasons to ``run.json`` in the folder of the
+    run. With several seeds, the settings are chosen once, so that the runs differ only in their
+    seeds, and the time budget applies to each run.
 
     Raises:
-        FileNotFoundError: If there is no such network, teacher or file.
+        FileNotFoundError: If a network, teacher or file does not exist.
         ValueError: If the videos, the network and the settings do not match each other, or the
             folder contains an earlier training run.
     """
-    begun = time.monotonic()  # a budget in hours counts the imports below, too
+    begun = time.monotonic()  # a time budget includes the imports below
     _check_names(options)
     # Imported here, so that a wrong name is reported before torch loads.
     from sce_video.engine.hooks.checkpoint_hook import restore_run
@@ -80,7 +80,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         resumed = True
     elif resumed:
         for run in runs:
-            if run.mirror is not None:  # which may have newer checkpoints
+            if run.mirror is not None:  # it may contain newer checkpoints
                 restore_run(run.mirror, run.path)
     with ExitStack() as claims:
         if resumed:
@@ -121,13 +121,13 @@ def _check_names(options: PretrainOptions) -> None:
         available = available_settings(read_config(find_recipe(known[method])))
         for name in settings.keys() - available.keys():
             flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag} is not a setting of --method {method}. Remove it")
+            raise ValueError(f"{flag} is not a setting of --method {method}. Remove {flag}")
     if options.resume and options.mirror is None and not _found_seeds(Path(options.out)):
         check_planned(options.out)
 
 
 def _run_folders(options: PretrainOptions) -> list[RunFolder]:
-    """Return the folder of the run, or of the run of each seed: ``out/seed0``, ``out/seed1``."""
+    """Return the folder of the run, or of each seed's run: ``out/seed0``, ``out/seed1``."""
     from sce_video.runs.planned_training import RunFolder
 
     out, seeds = Path(options.out), options.seeds
@@ -135,25 +135,22 @@ def _run_folders(options: PretrainOptions) -> list[RunFolder]:
         seeds = tuple(_found_seeds(out))
     if not seeds:
         return [RunFolder(out, mirror=options.mirror)]
-
-    def folder_of(seed: int) -> RunFolder:
-        mirror = None if options.mirror is None else str(join(options.mirror, f"seed{seed}"))
-        return RunFolder(out / f"seed{seed}", seed, mirror)
-
-    return list(map(folder_of, seeds))
+    names = {seed: f"seed{seed}" for seed in seeds}
+    mirrors = {seed: options.mirror and join(options.mirror, name) for seed, name in names.items()}
+    return [RunFolder(out / name, seed, mirrors[seed]) for seed, name in names.items()]
 
 
 def _found_seeds(out: Path) -> list[int]:
-    """Return the seeds that have a config below a folder, ascending."""
+    """Return the seeds whose runs in a folder have a config, in ascending order."""
     names = (path.parent.name.removeprefix("seed") for path in out.glob(f"seed*/{CONFIG}"))
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def _check_resumed(options: PretrainOptions, runs: Sequence[RunFolder]) -> None:
-    """Check that there is something to resume, and write the other seeds' plan for a new seed.
+    """Check that there is a run to resume, and give new seeds the plan of the other seeds.
 
     Raises:
-        ValueError: If there is no training, or the folder of a new seed is used.
+        ValueError: If there is no run to resume, or the folder of a new seed is in use.
     """
     from sce_video.engine.run_json import read_run_json
     from sce_video.engine.work_dir import claimed_folder
@@ -176,7 +173,7 @@ def _train(
 ) -> PretrainResult:
     """Train the written config of every run, one after another on the whole machine.
 
-    A signal that stops one of them ends all.
+    A signal that stops one run also prevents those that follow.
     """
     from sce_video.runs.keep_best import kept_message
     from sce_video.runs.launch import end_training
@@ -207,7 +204,7 @@ def _train(
         stopped = getattr(runner.train_loop, "stopped_by", None) is not None
         if stopped:
             break
-        del runner  # its memory, before the next network is built
+        del runner  # frees its memory before the next network is built
     messages = {folder: kept_message(folder) for folder in folders}
     kept_lines = tuple(f"{folder}: {text}" for folder, text in messages.items() if text)
     if stopped or len(runs) < 2:

@@ -30,9 +30,9 @@ class ReportResult:
     """Result of a report.
 
     Attributes:
-        pages: The pages of the runs.
-        report: The results next to the paper's numbers; None if only pages were written.
-        tables: The files with the report.
+        pages: Pages of the runs.
+        report: Results next to the paper's numbers; None if only pages were written.
+        tables: Files that contain the report.
     """
 
     pages: tuple[Path, ...]
@@ -44,18 +44,18 @@ def report(options: ReportOptions) -> ReportResult:
     """Write the pages of runs, and a table of all results next to the paper's numbers.
 
     Raises:
-        FileNotFoundError: If there is no such folder or file.
-        ValueError: If ``features`` is given for anything but one run, or a file that is not a
-            report is in the way.
+        FileNotFoundError: If a folder or file does not exist.
+        ValueError: If ``features`` is given with several runs or none, or a file that is not a
+            report would be replaced.
     """
     out, html = _places(options)
     runs = [source for source in options.sources if is_run_folder(source)]
     if options.features is not None and len(runs) != 1:
-        raise ValueError(f"--features is for the folder of one run, but {len(runs)} are given")
+        raise ValueError(f"--features needs the folder of exactly one run, got {len(runs)}")
     collection = collect_results(options.sources)
     pages: tuple[Path, ...] = ()
     if runs:
-        # Imported here, because result tables do not need torch.
+        # Imported here, because a table of results does not need torch.
         from sce_video.runs.page import PageOptions, write_run_page
 
         features = None if options.features is None else Path(options.features)
@@ -85,7 +85,7 @@ def _places(options: ReportOptions) -> tuple[Path, Path | None]:
 
 
 class MissingRow(NamedTuple):
-    """The numbers without a result in one row of a paper table, as one text."""
+    """Numbers without a result in one row of a table in the paper, as one text."""
 
     table: str
     row: str
@@ -93,7 +93,7 @@ class MissingRow(NamedTuple):
 
 
 def missing_rows(half: Half) -> list[MissingRow]:
-    """Return the numbers without a result by table and row, as the paper prints them."""
+    """Return the numbers without a result, by table and row, as the paper prints them."""
     rows: dict[tuple[str, str], list[str]] = {}
     for papers in (cell.papers for cell in half.missing):
         first, metric = papers[0], describe_metric(papers)
@@ -104,21 +104,21 @@ def missing_rows(half: Half) -> list[MissingRow]:
 
 
 def render_html(report: Report) -> str:
-    """Return the report as one HTML page that loads no files and runs no scripts."""
+    """Return the report as an HTML page that loads no files and runs no scripts."""
     return render_template("sce_video.reporting", "report.html", _values(report))
 
 
 def render_markdown(report: Report) -> str:
-    """Return the report as markdown, with tables as on GitHub."""
-    from markupsafe import Markup  # imported here, like jinja2, since only the pages need it
+    """Return the report as Markdown, with tables in GitHub's format."""
+    from markupsafe import Markup  # imported here, like jinja2, because only reports need it
 
     def literal(text: str) -> Markup:
-        """Return text that markdown shows as it is, in one line."""
+        """Escape text so that Markdown shows it unchanged, in one line."""
         text = text.translate({ord(character): f"\\{character}" for character in "\\`*_[]|"})
         return Markup(" ".join(escape(text, quote=False).split()))
 
     def code(text: str) -> Markup:
-        """Return inline code as ``<code>``: in a table, backticks do not protect a bar."""
+        """Return inline code as ``<code>``, because backticks do not protect a bar in a table."""
         entities = {ord(character): f"&#{ord(character)};" for character in "|`*_"}
         escaped = escape(" ".join(text.split()), quote=False).translate(entities)
         return Markup(f"<code>{escaped}</code>")
@@ -128,7 +128,7 @@ def render_markdown(report: Report) -> str:
 
 
 def _values(report: Report) -> dict[str, Any]:
-    """Return what both templates show, and the functions that they call."""
+    """Return the values that both templates show, and the functions that they call."""
     halves = (report.videos, report.images)
     return {
         "phrases": phrases,
@@ -144,17 +144,17 @@ def _values(report: Report) -> dict[str, Any]:
 
 
 def write_report(path: str | os.PathLike[str], text: str) -> None:
-    """Write a page as an atomic file; an existing report is replaced.
+    """Write a report atomically. An existing report is replaced.
 
     Raises:
-        ValueError: If the file exists and is not a report written by this function.
+        ValueError: If the file exists and is not a report that this function wrote.
     """
     path = Path(path)
-    if path.exists():  # a file of the user's own may have that name
+    if path.exists():  # it may be the user's own file
         with open(path, encoding="utf-8", errors="replace", opener=regular_file) as file:
             if TITLE not in file.read(500):
                 raise ValueError(
-                    f"{path} exists and is not a report: move it, or choose another name"
+                    f"{path} exists and is not a report. Move it, or choose another name"
                 )
     write_text(path, text)
 
@@ -164,8 +164,8 @@ class CompareResult:
     """Result of a comparison.
 
     Attributes:
-        out: The page.
-        chance: Means over seeds, and which differences of the results are within chance.
+        out: Path of the page.
+        chance: Means over seeds, and which differences between results are within chance.
     """
 
     out: Path
@@ -173,10 +173,10 @@ class CompareResult:
 
 
 def compare(options: CompareOptions) -> CompareResult:
-    """Write the page of two or more runs.
+    """Write a page that compares two or more runs.
 
     Raises:
-        FileNotFoundError: If there is no such folder.
+        FileNotFoundError: If a folder does not exist.
         ValueError: If a folder contains no run, or is given twice.
         WriteError: If the page cannot be written.
     """
@@ -184,14 +184,14 @@ def compare(options: CompareOptions) -> CompareResult:
     for run, folder in zip(options.runs, folders, strict=True):
         check_run_folder(run)
         if folders.count(folder) > 1:
-            raise ValueError(f"{run} is given twice")
+            raise ValueError(f"{run} is given twice. Remove one of them")
     # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.pages.compare_page import chance_of_differences, render_comparison
     from sce_video.pages.run_record import different_settings
     from sce_video.runs.folder import read_run
 
     names = [folder.name for folder in folders]
-    if len(set(names)) < len(names):  # use the paths below the common folder
+    if len(set(names)) < len(names):  # use the paths relative to the common folder
         shared = os.path.commonpath(folders)
         names = [str(folder.relative_to(shared)) for folder in folders]
     records = [

@@ -19,6 +19,7 @@ from sce_video.engine.config.snapshot import plain
 from sce_video.engine.hooks.checkpoint_hook import mirror_of
 from sce_video.engine.recipes import find_recipe, shipped_folder
 from sce_video.runs.configs import training_config
+from sce_video.utils.records import at
 
 #: Source of values that neither a file nor an option states, for example the work folder
 COMMAND = "sce-video train"
@@ -94,9 +95,9 @@ def resolved(
 
     Args:
         config: Config file, name of a recipe, or config.
-        cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
-        option_of: Command-line option behind a key of ``cfg_options``, by key. Keys that are not
-            listed come from ``--cfg-options``.
+        cfg_options: Config overrides as ``KEY=VALUE`` strings, or as values by key.
+        option_of: Command-line option that sets a key of ``cfg_options``, by key. All other keys
+            come from ``--cfg-options``.
         options: Other options, see :func:`~sce_video.runs.configs.training_config`.
 
     Raises:
@@ -105,10 +106,10 @@ def resolved(
             restored from its mirror.
     """
     loaded = load_config(config, cfg_options)
-    if options.get("resume") == "auto" and (options.get("mirror") or mirror_of(loaded)):
+    if at(options, "resume") == "auto" and (at(options, "mirror") or mirror_of(loaded)):
         raise ValueError(
-            "cannot print the recipe with --resume and a mirror, because a newer run there would "
-            "be restored first. Give --resume RUN"
+            "cannot print the recipe with --resume and a mirror, because a newer run in the mirror "
+            "would be restored first. Give --resume RUN"
         )
     cfg = training_config(config, cfg_options=cfg_options, **options)
     values, before = _values(cfg), _values(loaded)
@@ -144,7 +145,7 @@ def _unknown_source(config: str | Path | Config) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress warnings that loading the first config has already shown."""
+    """Suppress warnings that were already shown when the config was loaded first."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -154,7 +155,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _values(cfg: Config) -> dict[tuple[str, ...], Any]:
-    """Return single values and plain lists by paths of keys and numbers, as JSON data."""
+    """Return single values and plain lists as JSON data, by paths of keys and numbers."""
     known = top_level_keys() - {"settings"}
     return dict(leaves(plain({key: value for key, value in cfg.items() if key in known})))
 

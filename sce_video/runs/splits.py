@@ -1,4 +1,4 @@
-"""Training and testing on all splits of a dataset, with results per split and their mean."""
+"""Training and testing on all splits of a dataset. Results are per split, with their mean."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from sce_video.runs.configs import BEST_RESULTS
 from sce_video.utils.distributed import run_on_main_rank, wait_for_all_ranks
 from sce_video.utils.files import read_json, write_json
 from sce_video.utils.metric_names import is_trivial
+from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 
+#: File in the folder of a split that identifies the settings of its run
 SETTINGS = "split_settings.json"
+#: File in the work folder with the metrics of all splits
 SUMMARY = "splits.json"
 #: Settings that may change when a run is resumed
 _FREE = frozenset("work_dir launcher resume load_from experiment_name log_level visualizer".split())
@@ -37,32 +40,32 @@ def for_split(cfg: Config, split: int | str) -> Config:
 
     Raises:
         ValueError: If the config has no ``split``, which states the split of its lists, or no list
-            contains it in its name.
+            has the split in its name.
     """
-    own = cfg.get("split")
+    own = at(cfg, "split")
     if own is None:
         raise ValueError(
-            f"{cfg.filename} has no splits. It needs split = 1 and lists with names like "
-            "train_split1.txt"
+            f"{cfg.filename} does not describe splits. It needs split = 1 and lists with names "
+            "like train_split1.txt"
         )
     cfg = copy.deepcopy(cfg)
     # Match split1 but not split10.
     pattern, renamed = re.compile(rf"split{re.escape(str(own))}(?![0-9A-Za-z])"), 0
     for _, node in walk_dicts(cfg._cfg_dict, ()):
-        if isinstance(node.get("ann_file"), str):
+        if at(node, "ann_file", str) is not None:
             node["ann_file"], count = pattern.subn(f"split{split}", node["ann_file"])
             renamed += count
     if not renamed:
         raise ValueError(
-            f"{cfg.filename}: no ann_file contains 'split{own}' in its name, so split {split} "
-            "cannot be selected"
+            f"no ann_file in {cfg.filename} has 'split{own}' in its name, so split {split} cannot "
+            "be selected"
         )
     cfg.split = int(split) if str(split).isdecimal() else str(split)
     return cfg
 
 
 class StoppedError(Exception):
-    """Error raised if a signal has stopped training on a split. It can be resumed."""
+    """Error that is raised if a signal has stopped training on a split. It can be resumed."""
 
     def __init__(self, by: signal.Signals) -> None:
         super().__init__(f"stopped by {by.name}; the same command resumes from here")
@@ -76,20 +79,22 @@ def run_splits(
 
     Each split has a folder ``<work dir>/split<N>`` with checkpoints, logs and ``results.json``.
     ``splits.json`` in the work folder contains the metrics of each split and their mean, for the
-    last epoch. If the recipe keeps the best epoch (``save_best``), it is tested as well. Its
-    results are written to ``best.json``, and to the entry ``best`` in ``splits.json``. All ranks
-    of a distributed run call this.
+    last epoch. If the recipe keeps the best epoch (``save_best``), that epoch is tested as well.
+    Its results are written to ``best.json``, and to the entry ``best`` in ``splits.json``. All
+    ranks of a distributed run call this.
 
-    ``training`` is the config of any split, and ``testing`` returns the config of a test for a
-    checkpoint and a folder. Return the content of ``splits.json``.
+    Args:
+        training: Config of the training on any split.
+        testing: Function that returns the config of a test for a checkpoint and a folder.
+        splits: Numbers or names of the splits.
+
+    Returns:
+        Content of ``splits.json``.
 
     Raises:
-        ValueError: If there are no splits or repeated ones, a list is missing, or a folder contains
-            results with other settings.
+        ValueError: If a list is missing, or a folder contains results with other settings.
         StoppedError: If a signal has stopped training.
     """
-    if not splits or len(set(map(str, splits))) != len(splits):
-        raise ValueError(f"splits must be given once each, got {list(splits)}")
     root = Path(training.work_dir)
     configs = {str(split): for_split(training, split) for split in splits}
     for split, cfg in configs.items():
@@ -107,7 +112,7 @@ def run_splits(
             _run_split(cfg, testing, folder)
 
     def found(name: str) -> dict[str, dict]:
-        """Read results from the files, so that splits of earlier starts are included."""
+        """Read results from files, so that splits from earlier starts are included."""
         files = {split: root / f"split{split}" / name for split in configs}
         return {split: read_json(file) for split, file in files.items() if file.is_file()}
 
@@ -119,7 +124,7 @@ def run_splits(
 
 
 def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path) -> None:
-    """Train or resume, then test the best epoch, if there is one, and the last epoch."""
+    """Train or resume. Then test the best epoch, if there is one, and the last epoch."""
     cfg = copy.deepcopy(cfg)
     cfg.work_dir = str(folder)
     # Resuming with an empty folder starts a new run.
@@ -192,21 +197,23 @@ def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
             "failures": sum(p["failures"] for p in protocols),
             "checkpoint": [p["checkpoint"] for p in protocols],
             "benchmark_problems": {
-                k: why for p in protocols for k, why in p.get("benchmark_problems", {}).items()
+                k: why
+                for p in protocols
+                for k, why in (at(p, "benchmark_problems", dict) or {}).items()
             },
         },
     }
 
 
 def format_splits(summary: dict[str, Any]) -> str:
-    """Format a table with a row per split and their mean, in percent, then the best epochs."""
+    """Format the metrics of each split and their mean, in percent, for the last and best epochs."""
     titles = {"top1": "top-1", "top5": "top-5", "mean_class_accuracy": "mean class"}
     titles["one_view_top1"] = "1 view top-1"
-    classes, known = summary["protocol"].get("num_classes"), summary["mean"]
+    classes, known = at(summary, "protocol.num_classes"), summary["mean"]
     columns = [key for key in titles if key in known and not is_trivial(key, classes)]
     text = [f"{'':<10}" + "".join(f"{titles[key]:>14}" for key in columns)]
-    best = "the epoch that is best on the validation list (the test split, in the recipes):"
-    for part in filter(None, (summary, summary.get("best"))):
+    best = "the epoch that is best on the validation list (in the recipes, the test split):"
+    for part in filter(None, (summary, at(summary, "best"))):
         text += [] if part is summary else [best]
         rows = [(f"split {split}", entry["metrics"]) for split, entry in part["splits"].items()]
         for name, metrics in (*rows, ("mean", part["mean"])):

@@ -42,7 +42,9 @@ from sce_video.interop.weights.video_networks import (
 )
 from sce_video.models.backbones.hf_encoder import family_of
 from sce_video.registry import MODELS
+from sce_video.runs.checkpoint_settings import Content
 from sce_video.utils.files import cache_folder, local_copy
+from sce_video.utils.records import at
 from sce_video.utils.run_files import (
     MODEL_PREFIX,
     is_model,
@@ -57,20 +59,20 @@ _BACKBONE = "backbone."
 
 @dataclass(frozen=True)
 class Source:
-    """Network that provides the backbone of a training run, created by :func:`find_source`.
+    """Network that provides the backbone of a training run. :func:`find_source` finds it.
 
     Attributes:
-        checkpoint: Absolute path of a file with a config and the backbone's weights, under
+        checkpoint: Absolute path of a file with a config and weights, whose names begin with
             ``backbone.``.
-        settings: Backbone and the input with which it was trained.
+        settings: Backbone, and the input with which it was trained.
         name: Name that the user gave, for messages.
         family: "vit", "convolution", or the ``model_type`` of a transformers encoder.
-        is_classifier: Whether it was trained on labels. The file then contains classes next to the
-            backbone, or a classifier's pooling.
-        per_frame: Whether it encodes images, so that it encodes a clip frame by frame.
-        train_size: Side of its training crops in pixels. Test crops may be larger.
+        is_classifier: Whether the network was trained on labels. The file then contains a
+            classifier next to the backbone, or the backbone pools like one.
+        per_frame: Whether the network encodes images, so that it encodes a clip frame by frame.
+        train_size: Side of the training crops in pixels. Test crops may be larger.
         parameters: Number of weights in the backbone.
-        channels: Number of channels in its features; 0 if the backbone does not state it.
+        channels: Number of feature channels; 0 if the backbone does not state it.
     """
 
     checkpoint: str
@@ -86,24 +88,24 @@ class Source:
     @property
     def kind(self) -> str:
         """Name of the network for people: its family, architecture or class."""
-        kind = self.settings.backbone["type"].rpartition(".")[2]
+        kind = _class_name(self.settings.backbone)
         if kind == "TimmEncoder":
             return str(self.settings.backbone["architecture"])
-        return (self.family or kind) if kind == "HFEncoder" else kind
+        return self.family if kind == "HFEncoder" else kind
 
 
 def find_source(source: str | os.PathLike) -> Source:
-    """Find the network that a text refers to, and convert it once if it has another layout.
+    """Find the network that a name refers to. A file in another layout is converted once.
 
     Args:
         source: ``demo`` or ``demo-sce``, which the package contains; ``hf:NAME`` or the folder of a
-            transformers or timm model; a run or one of its checkpoints; a folder of
-            ``save_pretrained``; or a checkpoint of torchvision, timm, pytorchvideo, SlowFast,
-            mmaction2, mmdet or eztorch, which is recognised by the names of its weights.
+            transformers or timm model; a run or one of its checkpoints; a folder that
+            ``save_pretrained`` has written; or a checkpoint from torchvision, timm, pytorchvideo,
+            SlowFast, mmaction2, mmdet or eztorch, which is recognised by the names of its weights.
 
     Raises:
         FileNotFoundError: If the file or folder does not exist, or the folder has no checkpoint.
-        ValueError: If the file is damaged or has an unknown layout, contains only a head, or its
+        ValueError: If the file is damaged, has an unknown layout or contains only a head, or its
             weights do not match its network.
     """
     name = os.fspath(source)
@@ -111,10 +113,9 @@ def find_source(source: str | os.PathLike) -> Source:
     if not (is_model(name) or is_url(name) or os.path.exists(name)):
         raise FileNotFoundError(
             f"there is no {name}. Give a run, a checkpoint, the folder of an exported network, "
-            f"a model of transformers as {MODEL_PREFIX}NAME, or demo, which sce_video contains"
+            f"a transformers model as {MODEL_PREFIX}NAME, or demo, which sce_video contains"
         )
     path, content = _in_our_layout(name)
-    meta = content["meta"]
     config = stored_config(content, path)
     try:
         settings = settings_from_config(config)
@@ -123,23 +124,21 @@ def find_source(source: str | os.PathLike) -> Source:
         raise ValueError(f"the config in {path}: {error}{'. ' * bool(lacking)}{lacking}") from error
     weights = checkpoint_weights(content)
     network = _checked_network(settings.backbone, content, name)
-    kind = settings.backbone["type"].rpartition(".")[2]
     attends = any("attention" in type(layer).__name__.lower() for layer in network.modules())
     family = "vit" if attends else "convolution"
-    per_frame = sees_single_frames(settings.backbone)
-    classifies = meta.get("classifier") is True or any(k.startswith(_HEADS) for k in weights)
-    if kind == "HFEncoder":
+    classifies = at(content, "meta.classifier") is True
+    classifies |= any(key.startswith(_HEADS) for key in weights)
+    if _class_name(settings.backbone) == "HFEncoder":
         family = settings.backbone["architecture"]["model_type"]
-        of_family = family_of(family)
-        pool = settings.backbone.get("pool")
-        classifies |= of_family.classifier is not None and pool == of_family.classifier.pool
+        head = family_of(family).classifier
+        classifies |= head is not None and at(settings.backbone, "pool") == head.pool
     return Source(
         checkpoint=path,
         settings=settings,
         name=name,
         family=family,
         is_classifier=classifies,
-        per_frame=per_frame,
+        per_frame=sees_single_frames(settings.backbone),
         train_size=training_crop(config) or settings.crop_size,
         parameters=sum(v.numel() for k, v in weights.items() if k.startswith(_BACKBONE)),
         channels=getattr(network, "out_channels", 0),
@@ -148,28 +147,32 @@ def find_source(source: str | os.PathLike) -> Source:
 
 def sees_single_frames(backbone: Mapping[str, Any]) -> bool:
     """Return whether a network computes the features of each frame independently."""
-    kind = backbone["type"].rpartition(".")[2]
+    kind = _class_name(backbone)
     if kind == "HFEncoder":
         return family_of(backbone["architecture"]["model_type"]).per_frame
     if kind == "EfficientNetLite":
-        return not backbone.get("temporal")
+        return not at(backbone, "temporal")
     return kind in ("ResNet2d", "TimmEncoder")
 
 
-def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
-    """Return the path and content of a source's file, converted if it has another layout."""
+def _class_name(backbone: Mapping[str, Any]) -> str:
+    return backbone["type"].rpartition(".")[2]
+
+
+def _in_our_layout(name: str) -> tuple[str, Content]:
+    """Return path and content of a source's file, which is converted if it has another layout."""
     found = newest_checkpoint(run_of_model(name))
     if is_url(found) and not found.endswith(".pth"):
         raise ValueError(
             f"exported networks cannot be read from an object store. Copy the folder {name} to "
             "this machine"
         )
-    # Use a local path, even for a URL. The run's config names it, and must not cause a request.
+    # Use a local copy of a URL, because the run's config names the path and must cause no request.
     path = os.path.abspath(local_copy(found))
     try:
         content = load_checkpoint_file(path)
     except ValueError:
-        # PyTorch Lightning's files contain hyper-parameters and callbacks, which are skipped.
+        # PyTorch Lightning's files also contain hyper-parameters and callbacks, which are skipped.
         content = load_third_party_checkpoint(path)
     weights = checkpoint_weights(content)
     if weights and all(key.startswith(_HEADS) for key in weights):
@@ -181,14 +184,14 @@ def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
     return _converted(path, content)
 
 
-def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: str) -> nn.Module:
+def _checked_network(backbone: Mapping[str, Any], content: Content, name: str) -> nn.Module:
     """Build a backbone, and check that the file contains its weights. The weights are not loaded.
 
     Raises:
-        ValueError: If it cannot be built, or a weight is missing in the file or has another shape.
+        ValueError: If the backbone cannot be built, or a weight is missing or has another shape.
     """
     weights = checkpoint_weights(content)
-    # Other networks compute with tensors when they are built, which the meta device does not allow.
+    # Third-party encoders can be built without memory. Other networks compute while they are built.
     imported = backbone["type"].endswith(("HFEncoder", "TimmEncoder"))
     device = torch.device("meta" if imported else "cpu")
     try:
@@ -202,9 +205,9 @@ def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: st
     return model["backbone"]
 
 
-# -- files of other code bases -------------------------------------------------------------------
+# -- files from other code bases -----------------------------------------------------------------
 
-#: Ending of a first convolution's name, and its layout. All other files are torchvision's.
+#: Layout of a file by the end of its first convolution's name. All other files are torchvision's.
 _FIRST_WEIGHTS = {
     "s1.pathway0_stem.conv.weight": "slowfast",
     "blocks.0.conv.weight": "pytorchvideo",
@@ -213,10 +216,10 @@ _FIRST_WEIGHTS = {
 }
 _IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 _KINETICS = dict(mean=(0.43216, 0.394666, 0.37645), std=(0.22803, 0.22145, 0.216989))
-#: Input of each network, which files do not state. Sources: torchvision, references/classification
-#: and models/video/resnet.py, s3d.py (15 frames per second; S3D is tested with 128 frames, more
-#: than fit into memory in training); SlowFast, configs/Kinetics/SLOW_8x8_R50.yaml (every eighth
-#: frame at 30 frames per second)
+#: Input of each network, which the files do not state. Sources: torchvision's
+#: references/classification, models/video/resnet.py and s3d.py (15 frames per second; S3D is tested
+#: with 128 frames, which do not fit into memory in training), and SlowFast's
+#: configs/Kinetics/SLOW_8x8_R50.yaml (every eighth frame at 30 frames per second)
 _INPUTS: dict[str, dict[str, Any]] = {
     "ResNet2d": dict(**_IMAGENET, num_frames=1, clip_duration=1.0, short_side=256, crop_size=224),
     "R2Plus1d": dict(
@@ -227,14 +230,18 @@ _INPUTS: dict[str, dict[str, Any]] = {
         mean=0.45, std=0.225, num_frames=8, clip_duration=64 / 30, short_side=256, crop_size=224
     ),
 }
+#: Beginnings of the names of classifier weights in these layouts
 _HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
-_FORMAT = 1  # increase it when the converted files change
+#: First convolutions in files of tools/convert, whose names show depth and width
+_OWN_STEMS = ("backbone.conv1.weight", "conv1.weight")
+#: Version of the converted files. Increase it when they change.
+_FORMAT = 1
 
 
-def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Convert a checkpoint of another code base to a cached file, and return path and content.
+def _converted(path: str, content: Content) -> tuple[str, Content]:
+    """Convert a checkpoint from another code base to a cached file, and return path and content.
 
-    It is converted once for each content of the file.
+    The cached file is used again until the checkpoint changes.
     """
     weights = stored_weights(content)
     facts = [_FORMAT, path, file_sha256(path)]
@@ -273,12 +280,9 @@ def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]
     return str(out), converted
 
 
-_OWN_STEMS = ("backbone.conv1.weight", "conv1.weight")
-
-
-def _conversion(content: dict[str, Any], layout: str) -> Conversion:
+def _conversion(content: Content, layout: str) -> Conversion:
     """Convert the backbone in a file by its layout, where "" stands for torchvision's."""
-    if layout == "own":  # written by tools/convert, with names that show depth and width
+    if layout == "own":
         content = dict(to_video_layout(stored_weights(content), "pytorchvideo").state_dict)
         layout = "pytorchvideo"
     if layout == "eztorch":

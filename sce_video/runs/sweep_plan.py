@@ -1,4 +1,4 @@
-"""Sweeps: what their files contain, and the pretrainings and evaluations that they need.
+"""Sweeps: the content of their files, and the pretraining runs and evaluations that they need.
 
 A sweep file is Python, like a config::
 
@@ -15,11 +15,11 @@ A sweep file is Python, like a config::
         dict(name="kNN", metric="knn_top1"),  # the test of the pretraining's own config
     ]
 
-``training`` is what an evaluation trains: ``none``, ``one`` (tools/train.py, then tools/test.py) or
-``splits`` (sce-video finetune-splits, the three official splits). Columns of one evaluation share
-it, and so do points and sweeps that need the same pretraining: a step is identified by its
-settings. A point with ``columns=["K200"]`` has only these columns, as each dataset has its own
-recipes.
+``training`` states what an evaluation trains: ``none``, ``one`` (tools/train.py, then
+tools/test.py) or ``splits`` (sce-video finetune-splits, the three official splits). A step is
+identified by its settings, so columns share an evaluation, and points and sweeps share a
+pretraining run, if they need the same one. A point with ``columns=["K200"]`` has only this column,
+because each dataset has its own recipes.
 """
 
 from __future__ import annotations
@@ -31,25 +31,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mmengine.config import Config
+from filelock import FileLock, Timeout
 
-from sce_video.engine.config.changes import parse_value
-from sce_video.engine.config.load import load_config
+from sce_video.utils.files import read_json
 from sce_video.utils.records import at, read_record
 from sce_video.utils.run_files import LAST_CHECKPOINT
 
-#: Tools that an evaluation runs, by its ``training``.
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+#: Values of ``training``
 TRAININGS = ("none", "one", "splits")
+# Files in the folder of a step
+DONE = "done.json"
+FAILED = "failed.json"
+LOG = "sweep.log"
+LOCK = "step.lock"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A metric of an evaluation; the module's text shows the entries of a sweep file.
+    """Column of the table: a metric of an evaluation.
 
-    ``metric`` is the key of the number among the metrics of the evaluation's result, and ``config``
-    is None for the test of the pretraining's own config.
+    Attributes:
+        name: Title of the column.
+        metric: Name of the metric in the results of the evaluation.
+        config: Config of the evaluation; None for the test in the config of the pretraining run.
+        options: Changes of this config.
+        training: Training that the evaluation needs, one of :data:`TRAININGS`.
     """
 
     name: str
@@ -61,11 +72,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Point:
-    """A row of the table; the module's text shows the entries of a sweep file.
+    """Row of the table: a pretraining run, or given weights.
 
-    ``options`` change its config (None: the sweep's) after the sweep's options. ``checkpoint``, a
-    path or ``random``, is evaluated instead of a pretraining. ``published`` are numbers from the
-    sweep's ``source`` by the name of the column. ``columns`` lists its columns (default: all).
+    Attributes:
+        name: Title of the row.
+        config: Config of the pretraining run; None for the config of the sweep.
+        options: Changes of this config, which are applied after the options of the sweep.
+        checkpoint: Path of a checkpoint, or ``random``, to evaluate instead of a pretraining run.
+        published: Numbers from the sweep's ``source``, by name of the column.
+        note: Remark that follows the title.
+        columns: Names of the columns that the row has; empty for all.
     """
 
     name: str
@@ -83,7 +99,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """The recipe of all pretrainings, and options that change it."""
+    """Recipe of all pretraining runs, and options that change it."""
 
     config: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -91,12 +107,17 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A table to be made, as its file describes it.
+    """Table to be made, as described in a sweep file.
 
-    ``pretrain`` changes the recipe of all points, unless a point has its own; ``source`` states
-    where the published numbers come from, and ``notes`` what differs from their protocol. Every
-    point is pretrained and evaluated with each of the ``seeds``. ``name`` is the name of the file,
-    unless the file states another one.
+    Attributes:
+        points: Rows of the table.
+        columns: Columns of the table.
+        name: Name of the sweep; by default, the name of the file.
+        title: Title of the table.
+        source: Source of the published numbers.
+        pretrain: Recipe of all points that do not have their own.
+        seeds: Seeds with each of which every point is pretrained and evaluated.
+        notes: Sentences about differences from the protocol of the published numbers.
     """
 
     points: tuple[Point, ...]
@@ -113,11 +134,13 @@ def read_sweep(path: str | Path) -> Sweep:
     """Read and check a sweep file.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If the file cannot be read, or has an unknown, missing or wrong entry.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no sweep file at {path}")
+    from mmengine.config import Config  # takes seconds, so a missing file is reported first
+
     try:
         content = Config.fromfile(str(path)).to_dict()
     except Exception as error:  # the file is code: it may raise anything
@@ -136,7 +159,7 @@ def read_sweep(path: str | Path) -> Sweep:
 
 
 def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
-    """Yield whether entries contradict each other, with the message."""
+    """Yield, for each check, whether it has failed, and the message."""
     seeds = sweep.seeds
     wrong_seeds = f"seeds must be one or more different numbers, got {list(seeds)}"
     yield not seeds or len(set(seeds)) < len(seeds), wrong_seeds
@@ -150,7 +173,7 @@ def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
     for point in sweep.points:
         this = f"point {point.name!r}"
         no_config = not (point.config or sweep.pretrain.config)
-        yield no_config, f"{this} has no config, and neither has pretrain"
+        yield no_config, f"neither {this} nor pretrain has a config"
         for name in point.columns:
             unknown_column = f"{this} has columns={list(point.columns)}, but {name!r} is not one"
             yield name not in names, unknown_column
@@ -168,17 +191,60 @@ def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
 
 @dataclass(frozen=True)
 class Step:
-    """One pretraining or evaluation, and the commands that run it."""
+    """Pretraining run or evaluation, and the commands that run it.
 
-    folder: str  # below the output folder; its name ends with a hash of the settings
-    commands: tuple[tuple[str, ...], ...]  # arguments of python for each command, in order
-    result: str  # file that the last command writes: a checkpoint, or JSON with metrics
-    before: Step | None = None  # whose checkpoint this one evaluates
+    Attributes:
+        folder: Folder below the output folder, whose name ends with a hash of the settings.
+        commands: Arguments of Python for each command, in order.
+        result: File that the last command writes: a checkpoint, or JSON with metrics.
+        before: Step whose checkpoint this step evaluates.
+    """
+
+    folder: str
+    commands: tuple[tuple[str, ...], ...]
+    result: str
+    before: Step | None = None
+
+
+def is_done(out: str | Path, step: Step) -> bool:
+    """Return whether a step is finished and its result exists."""
+    folder = Path(out) / step.folder
+    return (folder / DONE).is_file() and (folder / step.result).is_file()
+
+
+def progress_of(out: str | Path, steps: Sequence[Step]) -> frozenset[str]:
+    """Return the files that show whether steps advance.
+
+    These are the marks of finished steps, and checkpoints, whose names contain the epoch or
+    iteration.
+    """
+    folders = [Path(out) / step.folder for step in steps]
+    return frozenset(
+        str(file) for name in (DONE, "*.pth") for folder in folders for file in folder.rglob(name)
+    )
+
+
+def step_state(out: str | Path, step: Step) -> str:
+    """Return ``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run`` for a step."""
+    folder = Path(out) / step.folder
+    if is_done(out, step):
+        return "done"
+    if (folder / LOCK).is_file():
+        try:
+            with FileLock(folder / LOCK, timeout=0):
+                pass
+        except Timeout:
+            return "running"
+        except OSError:  # another user's folder
+            pass
+    if (folder / FAILED).is_file():
+        return f"failed: {read_json(folder / FAILED).get('why', '')}"
+    return "interrupted" if (folder / LOG).is_file() else "not run"
 
 
 @dataclass(frozen=True)
 class SweepCell:
-    """A number to measure: a point's column with one of the seeds, and the evaluation for it."""
+    """Number to measure for a point, a column and a seed, and the evaluation that measures it."""
 
     sweep: str
     point: str
@@ -196,8 +262,12 @@ def plan(
 ) -> list[SweepCell]:
     """Return all numbers of the sweeps with the steps that measure them, each step once.
 
-    The commands write to the folder ``out``. The options, ``KEY=VALUE`` each, change all
-    pretrainings or all evaluations; ``root`` has the configs that the current folder lacks.
+    Args:
+        sweeps: Sweeps to plan.
+        out: Folder to which the commands write.
+        pretrain_options: ``KEY=VALUE`` changes of all pretraining runs.
+        evaluate_options: ``KEY=VALUE`` changes of all evaluations.
+        root: Folder with the configs that the current folder lacks.
 
     Raises:
         FileNotFoundError: If a config is missing.
@@ -216,7 +286,7 @@ def plan(
         before = None if point.checkpoint else planner.pretraining(config, options)
         for column in filter(point.has, sweep.columns):
             own = [*option_texts(column.options), *evaluate_options, of_seed]
-            # Columns of one evaluation share the step and read other metrics from it.
+            # Columns of the same evaluation share a step and read different metrics from it.
             step = planner.evaluation(
                 column.config or config,
                 own if column.config else [*options, *own],
@@ -229,14 +299,14 @@ def plan(
 
 
 def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
-    """Return chains of steps that can run side by side, each step after what it needs.
+    """Return chains of steps that can run in parallel. Within a chain, each step follows its needs.
 
-    A chain is a pretraining and its evaluations, or one evaluation of a given checkpoint; options
-    ``--shard`` and ``--jobs`` of ``sce-video sweep`` divide the work by chains.
+    A chain is a pretraining run with its evaluations, or one evaluation of a given checkpoint. The
+    options ``--shard`` and ``--jobs`` of ``sce-video sweep`` divide the work by chains.
     """
     found: dict[str, list[Step]] = {}
     for cell in cells:
-        # The pretraining leads its chain; an evaluation of given weights is a chain of its own.
+        # The pretraining run leads its chain. An evaluation of given weights is a chain by itself.
         first = cell.step.before or cell.step
         chain = found.setdefault(first.folder, [first])
         if cell.step not in chain:
@@ -245,7 +315,7 @@ def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
 
 
 class _Planner:
-    """Makes steps, each once, and reads every config with its options once."""
+    """Planner that makes each step once, and reads every config with its options once."""
 
     def __init__(self, out: Path, root: Path) -> None:
         self.out, self.root = out, root
@@ -256,7 +326,7 @@ class _Planner:
         """Return the step that trains with a config."""
         file, result, name = self._read(config, options)
         if result is None:
-            raise ValueError(f"{file} has no train_cfg: it cannot be pretrained")
+            raise ValueError(f"{file} has no train_cfg, so it cannot be trained")
         folder = f"pretrain/{name}"
         command = ("tools/train.py", file, "--work-dir", str(self.out / folder), "--resume")
         run = (*command, "--cfg-options", *options)
@@ -288,10 +358,12 @@ class _Planner:
         return self._steps.setdefault(folder, Step(folder, commands, "results.json", before))
 
     def _read(self, config: str, options: list[str], *others: str) -> tuple[str, str | None, str]:
-        """Return a config's file, what its training writes last, and a name with a hash.
+        """Return a config's file, the last file of its training, and a name with a hash.
 
-        A config without training writes nothing (None).
+        The last file is None for a config without training.
         """
+        from sce_video.engine.config.load import load_config
+
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
@@ -300,19 +372,19 @@ class _Planner:
         text = json.dumps(
             [cfg._cfg_dict.to_dict(), [keys, *others]],
             sort_keys=True,
-            # A class or function of the config, without its address in this process.
+            # Write a class or function without its address, which differs between processes.
             default=lambda value: re.sub(r" at 0x[0-9a-f]+", "", str(value)),
         )
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         result = None
-        if cfg.get("train_cfg"):
+        if at(cfg, "train_cfg"):
             by_iteration = at(cfg, "default_hooks.checkpoint.by_epoch") is False
             result = LAST_CHECKPOINT if by_iteration else f"epoch_{cfg.train_cfg.max_epochs}.pth"
         return file, result, f"{Path(file).stem}-{digest}"
 
 
 def _checkpoint_of(folder: str, result: str) -> str:
-    """Return the last checkpoint of a training; its folder if the last iteration is unknown."""
+    """Return a training run's last checkpoint, or its folder if the last iteration is unknown."""
     return folder if result == LAST_CHECKPOINT else f"{folder}/{result}"
 
 
@@ -320,12 +392,14 @@ def option_texts(options: Mapping[str, Any]) -> list[str]:
     """Write ``{"model.lambda_": (1, 0, 0)}`` as ``["model.lambda_=(1,0,0)"]`` for a command line.
 
     Raises:
-        ValueError: If a value would be read back as another one.
+        ValueError: If a value would be read back as a different value.
     """
+    from sce_video.engine.config.changes import parse_value
+
     texts = []
     for key, value in options.items():
         plain = str(value).replace(" ", "") if isinstance(value, list | tuple) else str(value)
-        # Text that would be read as a number, a sequence or None stands in quotes.
+        # Quote text that would otherwise be read as a number, a sequence or None.
         for text in (plain, repr(value)):
             with suppress(ValueError):
                 read = parse_value(text)

@@ -17,24 +17,33 @@ from sce_video.published.paper_results import IMAGE_RESULTS, PAPER_RESULTS
 from sce_video.reporting.comparability import compare_with_paper
 from sce_video.reporting.phrases import describe_benchmark, describe_split, name_of
 from sce_video.reporting.result_files import SWEEP, Result, collect_results
-from sce_video.runs.sweep_plan import Point, Step, Sweep, SweepCell
-from sce_video.runs.sweep_run import step_state
+from sce_video.runs.sweep_plan import Point, Step, Sweep, SweepCell, step_state
 from sce_video.utils.files import write_json, write_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
+from sce_video.utils.records import at
 
-#: Difference that all users' datasets have. It is omitted in cells without a published number.
+#: Difference of all user datasets. It is omitted in cells without a published number.
 _OWN = "states no benchmark"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Numbers in one cell."""
+    """Numbers in one cell of the table.
 
-    values: tuple[float, ...]  # by seed, in percent (except effective rank, feature std and loss)
-    seeds: int = 1  # number of requested seeds
-    published: float | None = None  # number to compare with
-    state: str = ""  # why values are missing: ``not run``, ``failed: ...``; empty if none are
-    deviations: tuple[str, ...] = ()  # from the protocol of the published number
+    Attributes:
+        values: Measured value for each seed, in percent except for effective rank, feature std and
+            loss.
+        seeds: Number of requested seeds.
+        published: Published number to compare with.
+        state: Reason for missing values: ``not run``, ``failed: ...``; empty if none is missing.
+        deviations: Deviations from the protocol of the published number.
+    """
+
+    values: tuple[float, ...]
+    seeds: int = 1
+    published: float | None = None
+    state: str = ""
+    deviations: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -47,7 +56,7 @@ class Measured:
         return stdev(self.values) if len(self.values) > 1 else None
 
 
-#: Points of a sweep, each with its cells by name of the column
+#: Points of a sweep, each with its cells by column name
 Rows = Sequence[tuple[Point, dict[str, Measured]]]
 
 
@@ -64,7 +73,7 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path)
             row = {}
             for column in (column.name for column in sweep.columns):
                 found = [(c.metric, _result(out, c.step)) for c in wanted if c.column == column]
-                row[column] = measured_cell(found, point.published.get(column) if found else None)
+                row[column] = measured_cell(found, at(point.published, column) if found else None)
             rows.append((point, row))
         texts.append(render_sweep(sweep, rows))
         write_text(out / f"{sweep.name}.md", texts[-1])
@@ -74,7 +83,7 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path)
 
 
 def _result(out: Path, step: Step) -> Result | str:
-    """Return the result of an evaluation, or the reason why there is none."""
+    """Return the result of an evaluation, or the reason for its absence."""
     state = step_state(out, step)
     if state == "done":
         found = collect_results([out / step.folder / step.result])
@@ -89,8 +98,8 @@ def measured_cell(
     """Combine the results of all seeds into a cell.
 
     Args:
-        evaluations: Metric, and result or the reason for its absence, of each seed.
-        published: Published number to show next to them; None if there is none.
+        evaluations: Metric of each seed, with the result or the reason for its absence.
+        published: Published number to show next to the results; None if there is none.
     """
     values, states, deviations = [], [], []
     for metric, result in evaluations:
@@ -106,12 +115,13 @@ def measured_cell(
 
 
 def deviations_of(result: Result, metric: str, published: float | None) -> list[str]:
-    """List differences between a result, the paper's protocols and a published number.
+    """List how a result differs from the paper's protocols and from a published number's setting.
 
     Args:
         result: Result of the evaluation.
         metric: Name of the metric that is shown.
-        published: Published number next to it; None for a user's own data or settings without one.
+        published: Published number next to the result; None for a user's own data, or for settings
+            without a published number.
     """
     found = compare_with_paper(result)
     texts = [*found.obstacles, *found.deviations]
@@ -138,14 +148,14 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
 def render_sweep(sweep: Sweep, rows: Rows) -> str:
     """Format the table as Markdown.
 
-    A cell is ``mean ± deviation / published``, and the highest mean in a column is bold. Notes on
-    the cells are numbered below the table. The points that failed follow, with the reasons.
+    A cell is ``mean ± deviation / published``, and the highest mean in a column is bold. Numbered
+    notes on the cells follow below the table, and then the failed points with reasons.
     """
     columns = [column.name for column in sweep.columns]
     cells = [cell for _, row in rows for cell in row.values()]
     remarks = list(dict.fromkeys(text for cell in cells for text in cell.deviations))
     lines = [["", *columns], ["---"] + ["---:"] * len(columns)]
-    best = {}  # compare means as they are printed, so that equal numbers are all bold
+    best = {}  # compare rounded means, so that all equal numbers are bold
     for name in columns:
         means = [round(row[name].mean, 1) for _, row in rows if row[name].values]
         best[name] = max(means, default=math.nan)
@@ -199,9 +209,8 @@ def _cell(cell: Measured, best: float, remarks: Sequence[str]) -> str:
 def as_data(sweep: Sweep, rows: Rows) -> dict[str, Any]:
     """Convert the table to JSON data.
 
-    ``cells`` is a list with an entry per point and column: ``values`` (by seed, as in
-    :class:`Measured`), ``published``, ``state`` and ``deviations``. Columns that a point lacks are
-    left out.
+    The list ``cells`` has an entry with the fields of :class:`Measured` for each point and column.
+    Columns that a point does not have are left out.
     """
     cells = [
         {
@@ -222,8 +231,8 @@ def as_data(sweep: Sweep, rows: Rows) -> dict[str, Any]:
 def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
     """Write a figure with the points on the vertical axis, in the order of the table.
 
-    A large dot is the mean over seeds, small dots are single seeds, and a vertical line is the
-    published number. The large dot is hollow if the protocol differs from the published number's.
+    Large dots are means over seeds, small dots are single seeds, and vertical lines are published
+    numbers. A large dot is hollow if the protocol differs from the published number's.
     """
     count = len(sweep.columns)
     figure = Figure(figsize=(2 + 2.8 * count, 1.4 + 0.32 * len(rows)), layout="constrained")

@@ -1,4 +1,7 @@
-"""Teacher of a distillation: features that are computed once for a run, or its network."""
+"""Teacher of a distillation during training: features that are computed once, or its network.
+
+:mod:`sce_video.runs.plan_distillation` chooses the teacher and its settings.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,47 +19,38 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
-from torch import Tensor, nn
+from torch import Tensor
 
 from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.engine.run_json import Choice
-from sce_video.inference.clip_features import clip_network
+from sce_video.inference.clip_features import NetworkPerClip, clip_network
 from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import VideoModel, build_model, load_model
 from sce_video.inference.network_input import ViewOptions
 from sce_video.models.algorithms.distill import TeacherClip
-from sce_video.models.backbones.frame_pools import features_of_frame
 from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
-from sce_video.runs.folder_facts import FolderFacts
-from sce_video.runs.start_weights import find_source, sees_single_frames
-from sce_video.runs.student import FRAME_POOL, TeacherTarget, clips_of_video, refuse_pool
+from sce_video.runs.start_weights import sees_single_frames
 from sce_video.utils.command import Progress
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.records import at
 from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
 from sce_video.utils.storage import is_url
 
-#: Number of videos after which ranks that wait for rank 0's features get a sign of life, because a
-#: collective operation ends a run that waits for more than half an hour
+#: Number of videos after which rank 0 lets the waiting ranks know that it is still working. A
+#: collective operation that waits for more than half an hour would end the run.
 _VIDEOS_PER_SIGN = 32
-#: Number of videos whose features are timed
-_TIMED = 4
-#: Default number of clips per video
-_CLIPS = 4
 #: Largest number of processes that compute features on a GPU, each with a copy of the teacher
 _MOST_ON_GPU = 4
-#: Default objective, which is far better than "cosine" (docs/results.md)
-_OBJECTIVE = "relations"
 
 
 def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
-    """Return the network with the student's clips.
+    """Return the teacher with the student's clips.
 
-    An image network receives each of the student's frames, and any other network its own number of
-    frames. If a student always gets central crops, so does its teacher.
+    An image network receives all of the student's frames. Any other network receives its own number
+    of frames. If the student always gets central crops, the teacher does, too.
     """
     settings = replace(model.settings, clip_duration=clip.duration)
     if sees_single_frames(settings.backbone):
@@ -71,14 +65,19 @@ def with_frame_pool(model: VideoModel, frame_pool: str | None) -> VideoModel:
 
     Args:
         model: Teacher.
-        frame_pool: Pool of the student; None if it has no such option. Nothing changes then, nor
-            for a teacher without this option.
+        frame_pool: Pool of the student; None if it has no such option. The network is returned
+            unchanged then, or if the teacher has no such option.
     """
     own = getattr(model.encoder.backbone, "frame_pool", None)
     if None in (own, frame_pool) or own == frame_pool:
         return model
     backbone = {**model.settings.backbone, "frame_pool": frame_pool}
     return build_model(replace(model.settings, backbone=backbone), model.checkpoint, model.device)
+
+
+def network_of_clips(model: VideoModel, clip: StudentClip) -> NetworkPerClip:
+    """Return a network that computes the teacher's features for the student's fixed clips."""
+    return clip_network(with_clip(model, clip), clip.fixed, clip.objective == "frames")
 
 
 @dataclass(frozen=True)
@@ -103,37 +102,40 @@ class StudentClip:
 
 
 def student_clip(cfg: Config) -> StudentClip:
-    """Return the student's clips according to a distillation's config."""
+    """Return the student's clips and objective, according to the config of a distillation."""
     steps = cfg.train_dataloader.dataset.pipeline
     step = next((step for step in steps if {"clip_duration", "num_frames"} <= {*step}), None)
     if step is None:
-        raise ValueError("a distillation trains on clips, but the pipeline samples none")
+        raise ValueError(
+            "a distillation trains on clips, but no step of the pipeline has clip_duration and "
+            "num_frames"
+        )
     fixed = step.type.rpartition(".")[2] == "OneOfClips"
     clips = step.get("num_clips", 4) if fixed else 0
-    objective = cfg.model.get("objective", OBJECTIVES[0])
+    objective = at(cfg, "model.objective") or OBJECTIVES[0]
     check_objective(objective, clips)
-    sizes = {step.type.rpartition(".")[2]: step.get("size") for step in steps}
-    resized, cropped = sizes.get("ResizeShortSide"), sizes.get("CenterCropClips")
+    sizes = {step.type.rpartition(".")[2]: at(step, "size") for step in steps}
+    resized, cropped = at(sizes, "ResizeShortSide"), at(sizes, "CenterCropClips")
     central = cropped / resized if resized and cropped else None
-    pool = cfg.model.backbone.get("frame_pool")
+    pool = at(cfg, "model.backbone.frame_pool")
     return StudentClip(step.clip_duration, step.num_frames, clips, objective, central, pool)
 
 
 def check_objective(objective: Any, clips: Any) -> None:
-    """Raise ValueError if an objective is unknown, or stored features do not support it."""
+    """Raise ValueError if an objective is unknown, or the number of clips does not suit it."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if type(clips) is not int or clips < 0:
-        raise ValueError(f"teacher-clips must be a whole number from 0, got {clips!r}")
+        raise ValueError(f"teacher-clips must be a whole number of at least 0, got {clips!r}")
     if objective == "tokens" and clips:
         raise ValueError(
-            "objective 'tokens' compares positions in one crop, so the teacher must see the "
+            "objective 'tokens' compares positions within a crop, so the teacher must see the "
             f"student's crop. Set --teacher-clips to 0 instead of {clips}"
         )
     if objective == "frames" and not clips:
         raise ValueError(
-            "objective 'frames' learns stored features of the teacher. Give --teacher-clips 1 or "
-            "more, not 0."
+            "objective 'frames' needs stored features of the teacher. Give --teacher-clips 1 or "
+            "more, not 0"
         )
 
 
@@ -141,9 +143,10 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     """Return the hook that passes the teacher to a ``Distill``; None for another method.
 
     If ``teacher.npz`` in the folder of the run (or of another seed) contains features of K clips
-    per video from the same teacher, files and clips, they are used. Otherwise rank 0 computes them
-    while the others wait. The function sets ``model.teacher_channels`` and adds its seconds to the
-    time budget. All ranks call this before the network is built.
+    per video from the same teacher, files and clips, these features are used. Otherwise rank 0
+    computes them while the other ranks wait. The function sets ``model.teacher_channels`` and
+    counts the time that it takes towards the time budget. All ranks call this before the network is
+    built.
 
     Raises:
         FileNotFoundError: If the teacher does not exist.
@@ -161,7 +164,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     if not elsewhere and not Path(name).exists():
         raise FileNotFoundError(
             f"the teacher {name} does not exist. Restore it, or set teacher_checkpoint in the "
-            "config to its new path."
+            "config to its new path"
         )
     begun = time.monotonic()
     clip = student_clip(cfg)
@@ -176,7 +179,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
         while run_on_main_rank(lambda: next(work, None)) is not None:
             pass
         file = features.file
-    budget = cfg.get("default_hooks", {}).get("budget")
+    budget = at(cfg, "default_hooks.budget")
     if budget is not None:
         budget.spent = round(budget.get("spent", 0.0) + time.monotonic() - begun, 2)
     values, failures = features.load(file)
@@ -186,7 +189,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
 
 def compared_teacher(cfg: Config) -> VideoModel | None:
     """Return a finished distillation's teacher with the student's clips; None without one."""
-    if cfg.get("teacher_checkpoint") is None:
+    if at(cfg, "teacher_checkpoint") is None:
         return None
     return with_clip(load_model(cfg.teacher_checkpoint), student_clip(cfg))
 
@@ -201,10 +204,10 @@ class StoredFeatures:
     def __init__(self, cfg: Config, clip: StudentClip) -> None:
         self.teacher, self.file = cfg.teacher_checkpoint, Path(cfg.work_dir, TEACHER_FEATURES)
         self.clip, self.clips = clip, clip.fixed
-        self.workers = cfg.train_dataloader.get("num_workers", 0)
+        self.workers = at(cfg, "train_dataloader.num_workers") or 0
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
-        #: Everything on which the features depend
+        #: Everything that the features depend on
         self.key: dict[str, Any] = {
             "sha256": file_sha256(self.teacher),
             "videos": _digest(self.paths),
@@ -219,17 +222,17 @@ class StoredFeatures:
             self.key["frame_pool"] = clip.frame_pool
 
     def find(self) -> Path | None:
-        """Find a file with these features in the run's folder or, with several seeds, another's."""
+        """Find a file with these features in the folder of this run or of another seed's run."""
         others = self.file.parent.parent.glob(f"seed*/{TEACHER_FEATURES}")
         seeds = sorted(others) if self.file.parent.name.startswith("seed") else []
         for file in (self.file, *seeds):
             if not file.is_file():
                 continue
-            stored = self._read(file).provenance.get("teacher")
+            stored = at(self._read(file).provenance, "teacher")
             if stored == self.key:
                 return file
             if isinstance(stored, dict) and {**stored, "files": self.key["files"]} == self.key:
-                text = f"videos have changed since {file} was made, so it is computed again"
+                text = f"videos have changed since {file} was written, so it is computed again"
                 print_log(text, logger="current", level=logging.WARNING)
         return None
 
@@ -239,14 +242,13 @@ class StoredFeatures:
         try:
             return read_features(file)
         except ValueError as error:
-            raise ValueError(f"{error}. Remove it, and it is computed again") from None
+            raise ValueError(f"{error}. Remove the file, and it is computed again") from None
 
     def compute(self) -> Iterator[int]:
-        """Compute and write the features; yield the number of finished videos now and then."""
-        own = with_clip(load_model(self.teacher), self.clip)
-        model = clip_network(own, self.clips, self.clip.objective == "frames")
+        """Compute and write the features, and yield the number of finished videos at times."""
+        model = network_of_clips(load_model(self.teacher), self.clip)
         workers = min(self.workers, _MOST_ON_GPU)
-        if self.workers and model.device.type == "cpu":  # this process is idle meanwhile
+        if self.workers and model.device.type == "cpu":  # training has not begun, so cores are free
             workers = usable_cores()
         options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
@@ -273,11 +275,11 @@ class StoredFeatures:
         write_features(self.file, found)
 
     def load(self, file: Path) -> tuple[Tensor, list[tuple[str, str]]]:
-        """Return the features of all listed videos, and why some have none.
+        """Return the features of all listed videos, and why some videos have none.
 
         Returns:
-            Features (videos, K, D), or (videos, K, T, D) for "frames", which are 0 for unreadable
-            videos, and the path and reason of each of these videos.
+            Features (videos, K, D), or (videos, K, T, D) for "frames", with zeros for unreadable
+            videos, and path and reason for each unreadable video.
         """
         found, count = self._read(file), len(self.paths)
         frames = self.clip.objective == "frames"
@@ -296,9 +298,9 @@ class StoredFeatures:
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
-    """Convert features to half precision, unless one of them is too large for it.
+    """Convert features to half precision, unless a value is too large for it.
 
-    Features of frames are T times as many as features of clips, and stay in memory in training.
+    There are T times as many features of frames as of clips, and they stay in memory in training.
     """
     fits = np.abs(values).max(initial=0) < np.finfo(np.float16).max
     return values.astype(np.float16) if fits else values
@@ -333,135 +335,3 @@ def give_teacher(
     elif model is not None:
         clip = TeacherClip(model.settings.num_frames, model.settings.crop_size)
         student.set_teacher(model.encoder, clip=clip)
-
-
-@dataclass(frozen=True, eq=False)
-class PlannedTeacher:
-    """Teacher of a distillation run that has not begun.
-
-    ``given`` contains the settings that it determines, by name. ``num_videos`` is the number of
-    videos in the folder. ``per_frame`` states whether it is an image network, and
-    ``is_classifier`` whether it was trained on labels.
-    """
-
-    model: VideoModel
-    given: Mapping[str, Any]
-    num_videos: int
-    per_frame: bool
-    is_classifier: bool
-
-    @property
-    def channels(self) -> int:
-        """Size of the feature that the student learns."""
-        if self.given["objective"] != "frames":
-            return self.model.feature_size
-        return features_of_frame(self.model.encoder.backbone)  # motion follows from the frames
-
-    @property
-    def suits_student(self) -> bool:
-        """Whether a student of an image network can learn it, from stored features of clips."""
-        objective = self.given["objective"]
-        return objective == "frames" or (self.per_frame and objective != "tokens")
-
-    @property
-    def target(self) -> TeacherTarget:
-        """Features that a student of an image network learns."""
-        return TeacherTarget(self.channels, self.given["objective"] == "frames")
-
-    def choices(self, num_frames: int) -> dict[str, Choice]:
-        """Return the settings of the teacher with reasons.
-
-        Args:
-            num_frames: Number of frames in a clip. For "frames", each frame has features.
-        """
-        model, clips = self.model, self.given["teacher_clips"]
-        of_clip = 4 * model.feature_size  # bytes
-        if self.given["objective"] == "frames":
-            of_clip = 2 * num_frames * self.channels  # in half precision
-        kib = -(-self.num_videos * clips * of_clip // 1024)
-        backbone = model.settings.backbone
-        kind = backbone.get("architecture") if "TimmEncoder" in backbone["type"] else None
-        reason = f"{kind or backbone['type']}, {model.feature_size} numbers a clip"
-        if self.is_classifier:
-            reason += "; a classifier: its backbone teaches, its classes are not used"
-        if self.per_frame:
-            reason += "; a network of images: per frame, pooled over the frames of a clip"
-        once = f"of each video, seen once: {kib:,} KiB in {TEACHER_FEATURES}"
-        each = "the teacher runs in every step, on the student's views"
-        found = {
-            "teacher": (model.checkpoint, reason),
-            "teacher_clips": (clips, once if clips else each),
-            "objective": (self.given["objective"], "what the student learns of the teacher"),
-        }
-        if "clip_duration" in self.given:
-            found["clip_duration"] = (self.given["clip_duration"], "as the teacher's clips")
-        return {name: Choice(name, *values) for name, values in found.items()}
-
-    def stand_in(self, student: nn.Module, config: Config) -> None:
-        """Give a network that is being timed the teacher, or random features of the right size."""
-        clip = student_clip(config)
-        model = with_clip(self.model, clip)
-        features = None
-        if clip.fixed:
-            own = clip_network(model, clip.fixed, clip.objective == "frames")
-            places = (own.positions,) if own.positions else ()
-            features = torch.rand(2, clip.fixed, *places, own.feature_size)
-        give_teacher(student, model, features)
-
-    def seconds(self, config: Config) -> float:
-        """Estimate the seconds for all videos' features from a few videos; 0 if none are stored."""
-        clip = student_clip(config)
-        if not clip.fixed:
-            return 0.0
-        dataset = DATASETS.build({**config.train_dataloader.dataset, "pipeline": []})
-        chosen = np.linspace(0, len(dataset) - 1, _TIMED).astype(int)
-        paths = [dataset.path(int(index)) for index in np.unique(chosen)]
-        own = with_clip(self.model, clip)
-        network = clip_network(own, clip.fixed, clip.objective == "frames")
-        begun = time.monotonic()
-        for _ in iterate_features(network, paths, ViewOptions(num_clips=clip.fixed)):
-            pass
-        return (time.monotonic() - begun) / len(paths) * len(dataset)
-
-
-def plan_teacher(
-    teacher: str, facts: FolderFacts, given: Mapping[str, Any], has_student: bool
-) -> PlannedTeacher:
-    """Load a teacher, and choose the settings that it decides.
-
-    Args:
-        teacher: Name of the network that the user gave or that was chosen.
-        facts: Facts about the training videos.
-        given: Settings that the user gave, by name.
-        has_student: Whether there is a network that becomes the student of an image network.
-
-    Raises:
-        FileNotFoundError: If the teacher does not exist.
-        ValueError: If its clip does not suit the videos, its pool is not the student's, or
-            :func:`check_objective` raises it.
-    """
-    source = find_source(teacher)
-    if has_student and source.per_frame:
-        refuse_pool(teacher)
-    usual = "frames" if has_student and source.per_frame else _OBJECTIVE
-    objective = given.get("objective", usual)
-    clips = given.get("teacher_clips")
-    if clips is None:
-        clips = clips_of_video(facts, _CLIPS) if has_student else _CLIPS
-        clips = 0 if objective == "tokens" else clips
-    check_objective(objective, clips)
-    model = build_model(source.settings, source.checkpoint)
-    if has_student and source.per_frame and objective != "frames":
-        model = with_frame_pool(model, FRAME_POOL)
-    decided = {"teacher": model.checkpoint, "objective": objective, "teacher_clips": clips}
-    own = None if source.per_frame else source.settings.clip_duration  # None: a whole video
-    if own is not None and "clip_duration" not in given:
-        if own > facts.duration:
-            shorter = max(0.1, round(0.8 * facts.duration, 1))
-            raise ValueError(
-                f"the teacher's clips last {own:g} s, but the videos {facts.duration:.1f} s. Set "
-                f"--clip-duration {shorter:g} to show it shorter clips"
-            )
-        decided["clip_duration"] = own
-    known = source.per_frame, source.is_classifier
-    return PlannedTeacher(model, decided, facts.num_videos, *known)

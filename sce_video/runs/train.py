@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,8 @@ class TrainResult:
 
     Attributes:
         folder: Folder of logs and checkpoints; None if only the recipe was requested.
-        status: 0 if the training has finished, or 128 + n if signal n has stopped it.
-        recipe: The recipe, if only the recipe was requested.
+        status: 0 if training has finished, or 128 + n if signal n has stopped it.
+        recipe: Resolved recipe if only the recipe was requested; otherwise None.
     """
 
     folder: Path | None
@@ -35,7 +35,7 @@ class TrainResult:
 
 @dataclass(frozen=True)
 class _Change:
-    """A value of the config that an option other than ``--cfg-options`` sets."""
+    """Config value that an option other than ``--cfg-options`` sets."""
 
     key: str
     value: Any
@@ -45,10 +45,10 @@ class _Change:
 def train(options: TrainOptions) -> TrainResult:
     """Train with a config, or resolve it without training.
 
-    All ranks of a distributed training call this.
+    All ranks of a distributed run call this.
 
     Raises:
-        FileNotFoundError: If there is no such config or file.
+        FileNotFoundError: If the config or a file does not exist.
         ValueError: If the config cannot be trained with these options.
         KeyboardInterrupt: After Ctrl-C before the first step, or a second Ctrl-C.
     """
@@ -76,7 +76,7 @@ def train(options: TrainOptions) -> TrainResult:
         runner = train_with_page(cfg, options.overwrite)
     except KeyboardInterrupt as error:  # before the training started, or the second one
         checkpoints = [] if cfg is None else find_checkpoints(cfg.work_dir)
-        left = "there is no checkpoint yet to resume from"
+        left = "there is no checkpoint to resume from yet"
         if checkpoints:
             left = f"--resume continues from the last checkpoint, {checkpoints[0]}"
         raise KeyboardInterrupt(str(error) or f"interrupted; {left}") from None
@@ -84,7 +84,7 @@ def train(options: TrainOptions) -> TrainResult:
 
 
 def _check_names(options: TrainOptions) -> None:
-    """Raise an error for an unusable config, checkpoint or videos."""
+    """Raise an error if the config, a checkpoint or the videos cannot be used."""
     find_recipe(options.config)
     lists = [path for path in (options.train_list, options.val_list) if path is not None]
     for path in (*lists, options.classes):
@@ -103,7 +103,7 @@ def _check_names(options: TrainOptions) -> None:
 def _other_videos(options: TrainOptions) -> Iterator[_Change]:
     """Yield the changes that replace the config's videos.
 
-    Without a list, all videos of the folder are trained on.
+    Without a list, all videos in the folder are used for training.
     """
     lists = {"train": options.train_list, "val": options.val_list}
     root = options.data_root
@@ -121,10 +121,10 @@ def _other_videos(options: TrainOptions) -> Iterator[_Change]:
             yield _Change(f"{prefix}.class_file", options.classes, "--classes")
 
 
-def _switches(options: TrainOptions, changes: dict[str, Any]) -> Iterator[_Change]:
-    """Yield the changes that mmaction2's switches stand for.
+def _switches(options: TrainOptions, changes: Mapping[str, Any]) -> Iterator[_Change]:
+    """Yield the changes that mmaction2's switches request.
 
-    ``--auto-scale-lr`` changes nothing if a ScheduleHook scales the learning rate already.
+    ``--auto-scale-lr`` changes nothing if a ScheduleHook already scales the learning rate.
 
     Raises:
         ValueError: If the learning rate cannot be scaled, because the config states no batch size.
@@ -136,12 +136,12 @@ def _switches(options: TrainOptions, changes: dict[str, Any]) -> Iterator[_Chang
     if not options.auto_scale_lr:
         return
     cfg = load_config(options.config, changes)
-    for hook in cfg.get("custom_hooks") or ():
-        if str(hook.get("type")).endswith("ScheduleHook") and hook.get("base_batch_size", 256):
+    for hook in at(cfg, "custom_hooks") or ():
+        if str(at(hook, "type")).endswith("ScheduleHook") and hook.get("base_batch_size", 256):
             return
     if not at(cfg, "auto_scale_lr.base_batch_size"):
         raise ValueError(
-            f"--auto-scale-lr: {options.config} states no batch size for its learning rate. Give "
-            "--cfg-options auto_scale_lr.base_batch_size=N"
+            f"--auto-scale-lr needs the batch size for which the learning rate in {options.config} "
+            "was chosen. Give --cfg-options auto_scale_lr.base_batch_size=N"
         )
     yield _Change("auto_scale_lr.enable", True, "--auto-scale-lr")

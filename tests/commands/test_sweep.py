@@ -9,7 +9,7 @@ import pytest
 from helpers.run_tool import load, run_tool
 from helpers.training import make_videos
 
-from sce_video.runs.sweep_run import SweepRunner
+from sce_video.runs.sweep import SweepRunner
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +94,7 @@ def test_a_sweep_from_the_command_line(tool, sweep, tmp_path, capsys, monkeypatc
     assert tool.main([*command, "--list"]) == 0
     listed = capsys.readouterr().out
     assert (
-        listed.endswith("2 pretrainings and 2 evaluations, 0 of these 4 steps are done\n")
+        listed.endswith("2 pretraining runs and 2 evaluations; 0 of these 4 steps are done\n")
         and not out.exists()
     )
     assert [line.split()[:2] for line in listed.splitlines()[:-1] if line[0] == "n"] == [

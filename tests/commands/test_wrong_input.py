@@ -24,7 +24,7 @@ from sce_video.options.training import OF_DISTILL, SETTINGS, FinetuneOptions, Pr
 CASES = {
     "demo --minutes 0": "--minutes must be above 0, got 0",
     "doctor --videos N": "no folder or table of videos at N",
-    "doctor --index E": "there is no index in E. Give the folder of sce-video index",
+    "doctor --index E": "there is no index in E. Give the folder that sce-video index writes",
     "pretrain N --out O": "there is no folder 'N'",
     "pretrain N.lance --out O": "no table at N.lance",
     "pretrain V --out O --epoch 5": "no option --epoch. Did you mean --epochs?",

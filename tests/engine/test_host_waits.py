@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from helpers.host_waits import host_waits
+from helpers.run_tool import run_gloo
 from helpers.training import train
 from mmengine.hooks import Hook
 
@@ -26,6 +28,8 @@ CHANGES = {
 }
 #: In an iteration that is logged: the values, and the matrix of which the host takes the rank.
 READS = ["cpu", "tolist"]
+#: With several processes, what the host has computed is copied to the device to be averaged.
+AVERAGED = "device"
 
 
 class CountWaits(Hook):
@@ -77,18 +81,45 @@ def waits(cfg) -> list[dict[str, int]]:
     return counter.found
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_training_waits_only_where_it_logs(repo, videos, tmp_path, monkeypatch, name):
-    """Preprocessing, loss, backward, optimiser, target, queue and all hooks of three iterations."""
-    monkeypatch.setattr(collapse, "_is_on_host", lambda h: False)
-    found = waits(config(repo, videos, tmp_path, name, **CHANGES.get(name, {})))
+def check_waits(found: list[dict[str, int]], reads: list[str]) -> None:
+    """Check that only the logged one of three iterations waits, and exactly for these reads."""
     assert len(found) == 3
     for iteration, sites in enumerate(found, start=1):
         if iteration % INTERVAL:
             assert sites == {}, f"iteration {iteration} waits for the device: {sites}"
         else:
-            assert sorted(site.split()[-1] for site in sites) == READS, sites
+            assert sorted(site.split()[-1] for site in sites) == reads, sites
             assert set(sites.values()) == {1}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_training_waits_only_where_it_logs(repo, videos, tmp_path, monkeypatch, name):
+    """Preprocessing, loss, backward, optimiser, target, queue and all hooks of three iterations."""
+    monkeypatch.setattr(collapse, "_is_on_host", lambda h: False)
+    check_waits(waits(config(repo, videos, tmp_path, name, **CHANGES.get(name, {}))), READS)
+
+
+def waits_of_a_rank(repo: Path, videos: Path, folder: Path, rank: int, world: int) -> dict:
+    """Return the waits of three iterations of every method, with batch norm over all ranks."""
+    collapse._is_on_host = lambda h: False
+    found = {}
+    for name in CONFIGS:
+        changes = {"train_dataloader__batch_size": 4 // world, **CHANGES.get(name, {})}
+        # Groups of batch norm divide the samples of a rank.
+        changes |= {key: 1 for key in changes if key == "model__shuffle_bn_splits"}
+        cfg = config(repo, videos, folder / name, name, sync_bn="functional", **changes)
+        cfg.launcher = "pytorch"
+        found[name] = waits(cfg)
+    return found
+
+
+@pytest.mark.distributed
+def test_two_processes_wait_no_more_than_one(repo, videos, tmp_path):
+    """Keys, candidates, the sums of batch norm and gradients are exchanged without waiting."""
+    for ranks in run_gloo(partial(waits_of_a_rank, repo, videos, tmp_path), tmp_path):
+        assert list(ranks) == list(CONFIGS)
+        for found in ranks.values():
+            check_waits(found, sorted([*READS, AVERAGED]))
 
 
 @pytest.mark.gpu

@@ -25,7 +25,7 @@ from sce_video.options.command_line import parse
 from sce_video.options.search import SearchOptions
 from sce_video.options.training import FinetuneOptions
 from sce_video.runs import finetune
-from sce_video.runs.labelled_parts import labelled_parts
+from sce_video.runs.finetune_subject import labelled_parts
 
 
 @pytest.fixture(scope="module")

@@ -133,7 +133,7 @@ def test_it_takes_what_is_left_of_the_budget(monkeypatch, run):
 
 def test_ctrl_c_after_the_training_does_not_promise_that_it_goes_on(interrupted, capsys):
     run, message = interrupted
-    assert "the training, which is complete" in message and f"report {run}" in message
+    assert "interrupted after training, which is complete" in message and f"report {run}" in message
 
     @command(interrupted="--resume continues")
     def tool(argv=None):

@@ -10,7 +10,7 @@ import pytest
 
 from sce_video.inference.clip_features import EmbeddedClips
 from sce_video.runs import candidate_features
-from sce_video.runs.candidate_features import TimeBudget, embed_within
+from sce_video.runs.candidate_features import embed_within
 from sce_video.runs.candidates import Candidate, NetworkPass
 
 FAST, SLOW = Candidate("fast", "fast"), Candidate("slow", "slow")
@@ -61,7 +61,7 @@ def passes(*networks):
 def test_the_sample_fills_the_budget_and_not_more(clock, budget, workers):
     """Each network has the same videos, and half the budget or more is used."""
     found = embed_within(
-        passes(Network(0.1), Network(1.0)), PATHS, TimeBudget(100.0, budget), workers, no_scores, 20
+        passes(Network(0.1), Network(1.0)), PATHS, 100.0, budget, workers, no_scores, 20
     )
     spent = clock[0] - 100.0
     assert 0.5 * budget < spent < 0.9 * budget
@@ -73,26 +73,24 @@ def test_the_sample_fills_the_budget_and_not_more(clock, budget, workers):
 
 
 def test_all_videos_if_there_is_time(clock):
-    found = embed_within(
-        passes(Network(0.1)), PATHS[:40], TimeBudget(100.0, 600.0), 1, no_scores, 20
-    )
+    found = embed_within(passes(Network(0.1)), PATHS[:40], 100.0, 600.0, 1, no_scores, 20)
     assert found.tried == 40 and clock[0] < 110.0
 
 
 def test_a_small_budget_is_an_error_that_names_a_sufficient_one(clock):
     networks = passes(Network(0.1), Network(4.0))
     with pytest.raises(ValueError, match=r"30 s suffices for \d+ of 1000 videos") as raised:
-        embed_within(networks, PATHS, TimeBudget(100.0, 30.0), 1, no_scores, 20)
+        embed_within(networks, PATHS, 100.0, 30.0, 1, no_scores, 20)
     with pytest.raises(ValueError, match=r"a comparison needs 50\. Give --budget \d{3}s or more"):
         clock[0] = 100.0
-        embed_within(networks, PATHS, TimeBudget(100.0, 150.0), 1, no_scores, 50)
+        embed_within(networks, PATHS, 100.0, 150.0, 1, no_scores, 50)
     enough = float(re.search(r"--budget (\d+)s", str(raised.value))[1])
     assert 60 < enough < 200
     clock[0] = 100.0
-    assert embed_within(networks, PATHS, TimeBudget(100.0, enough), 1, no_scores, 20).tried >= 20
+    assert embed_within(networks, PATHS, 100.0, enough, 1, no_scores, 20).tried >= 20
     clock[0] = 100.0
     with pytest.raises(ValueError, match="does not suffice to time 2 networks on 6 videos"):
-        embed_within(networks, PATHS, TimeBudget(100.0, 5.0), 1, no_scores, 20)
+        embed_within(networks, PATHS, 100.0, 5.0, 1, no_scores, 20)
 
 
 def test_a_network_that_becomes_slow_reduces_the_sample(clock):
@@ -105,24 +103,20 @@ def test_a_network_that_becomes_slow_reduces_the_sample(clock):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidate_features, "bisect_right", slower)
-        found = embed_within(
-            passes(slow, Network(0.1)), PATHS, TimeBudget(100.0, 600.0), 1, no_scores, 20
-        )
+        found = embed_within(passes(slow, Network(0.1)), PATHS, 100.0, 600.0, 1, no_scores, 20)
     assert found.tried < 80 and clock[0] - 100 < 600
     assert len(found.clips[FAST]) == len(found.clips[SLOW])
 
 
 def test_videos_that_one_network_cannot_embed_are_left_out_for_all(clock):
     networks = passes(Network(0.1, broken=("3.mp4",)), Network(0.1, broken=("3.mp4", "9.mp4")))
-    found = embed_within(networks, PATHS[:30], TimeBudget(100.0, 600.0), 1, no_scores, 20)
+    found = embed_within(networks, PATHS[:30], 100.0, 600.0, 1, no_scores, 20)
     assert found.tried == 30 and found.rows.tolist() == [i for i in range(30) if i not in (3, 9)]
     assert found.failures == [("3.mp4", "is broken"), ("9.mp4", "is broken")]
     assert len(found.clips[FAST]) == 28
     broken = tuple(PATHS[:5])
     with pytest.raises(ValueError, match="0 of 5 videos can be decoded, for example 0.mp4: is br"):
-        embed_within(
-            passes(Network(0.1, broken)), PATHS[:5], TimeBudget(100.0, 600.0), 1, no_scores, 5
-        )
+        embed_within(passes(Network(0.1, broken)), PATHS[:5], 100.0, 600.0, 1, no_scores, 5)
 
 
 @pytest.mark.parametrize("each", [0.5, 2.0])
@@ -132,20 +126,19 @@ def test_the_time_of_the_scores_is_kept(clock, each):
     def score_seconds(count):
         return each * (count / 50) ** 2
 
-    budget = TimeBudget(100.0, 300.0)
-    found = embed_within(passes(Network(0.1), Network(1.0)), PATHS, budget, 1, score_seconds, 20)
-    free = embed_within(
-        passes(Network(0.1), Network(1.0)), PATHS, TimeBudget(clock[0], 300.0), 1, no_scores, 20
-    )
+    networks = passes(Network(0.1), Network(1.0))
+    found = embed_within(networks, PATHS, 100.0, 300.0, 1, score_seconds, 20)
+    free = embed_within(networks, PATHS, clock[0], 300.0, 1, no_scores, 20)
     assert 20 < found.tried < free.tried
     clock[0] = 100.0
-    embed_within(passes(Network(0.1), Network(1.0)), PATHS, budget, 1, score_seconds, 20)
+    embed_within(passes(Network(0.1), Network(1.0)), PATHS, 100.0, 300.0, 1, score_seconds, 20)
     assert 0.5 * 300 < clock[0] + score_seconds(found.tried) - 100.0 < 0.9 * 300
     with pytest.raises(ValueError, match=r"300 s suffices for \d+ of 1000 videos"):
         embed_within(
             passes(Network(0.1)),
             PATHS,
-            TimeBudget(clock[0], 300.0),
+            clock[0],
+            300.0,
             1,
             lambda count: 30.0 * count,
             20,
@@ -162,5 +155,5 @@ def test_processes_that_start_late_do_not_waste_the_features_of_the_others(clock
 
     monkeypatch.setattr(candidate_features, "embed_clips", embed_clips)
     networks = passes(Network(1.0), Network(0.01))
-    found = embed_within(networks, PATHS, TimeBudget(100.0, 200.0), 1, no_scores, 20)
+    found = embed_within(networks, PATHS, 100.0, 200.0, 1, no_scores, 20)
     assert found.tried > 100 and clock[0] - 100.0 < 200

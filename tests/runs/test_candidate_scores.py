@@ -20,8 +20,7 @@ from sce_video.runs.candidate_scores import (
     paired_difference,
     score_candidates,
 )
-from sce_video.runs.candidate_videos import ChoiceVideos
-from sce_video.runs.candidates import PIXELS, RANDOM_WEIGHTS, Candidate
+from sce_video.runs.candidates import PIXELS, RANDOM_WEIGHTS, Candidate, ChoiceVideos
 
 A, B = Candidate("a", "a"), Candidate("b", "b")
 FLOORS = [Candidate(PIXELS), Candidate(RANDOM_WEIGHTS)]
@@ -67,7 +66,7 @@ def test_the_better_one_if_a_difference_is_shown():
     scores = [made_up(A, 50, 10.0), made_up(B, 30, 5.0), *floors()]
     found = decide(scores, videos(), COUNT)
     assert found.recommended == A
-    assert found.reasons == ("a is shown to be better than every other one.",)
+    assert found.reasons == ("a is shown to be better than all others.",)
     assert all(d.shown and d.change > 0 for d in found.differences)
     assert {(d.second.name, d.metric) for d in found.differences} == {
         (name, metric) for name in ("b", PIXELS, RANDOM_WEIGHTS) for metric in (DECIDES, "knn_top1")
@@ -114,7 +113,7 @@ def test_too_few_videos_allow_no_decision(total, more):
 def test_videos_of_one_group_allow_no_decision():
     alone = replace(videos(), groups=np.zeros(COUNT, int))
     found = decide([made_up(A, 50, 10.0), *floors()], alone, COUNT)
-    assert not found.possible and "All videos are of one group" in found.reasons[-1]
+    assert not found.possible and "All videos are in one group" in found.reasons[-1]
 
 
 def test_a_cheap_network_near_the_best_must_beat_the_floors_too():
@@ -171,18 +170,19 @@ def test_scores_of_features_that_separate_classes_and_of_noise():
     noise = rng.normal(size=(COUNT, 4, 8)).astype(np.float32)
     good = noise.copy()
     good[np.arange(COUNT), :, known.labels] += 20
-    found = score_candidates({A: good, B: noise}, dict.fromkeys((A, B), cost(1.0)), known)
-    scored, chance = found.scores
-    assert not found.note and len(found.measured) == COUNT
+    costs = dict.fromkeys((A, B), cost(1.0))
+    (scored, chance), measured = score_candidates({A: good, B: noise}, costs, known)
+    assert len(measured) == COUNT
     assert scored.metrics[DECIDES] == scored.metrics["knn_top1"] == 1.0
     assert scored.rows.features.shape == (COUNT, 8)
     assert chance.metrics[DECIDES] < 0.6
     low, high = chance.intervals[DECIDES]
     assert low < chance.metrics[DECIDES] < high
     assert set(chance.outcomes) == {DECIDES, "knn_top1"}
-    (free,) = score_candidates({A: good}, {A: cost(1.0)}, videos(labelled=False)).scores
+    unlabelled = videos(labelled=False)
+    (free,), _ = score_candidates({A: good}, {A: cost(1.0)}, unlabelled)
     assert {"rankme", "lidar", "clip_retrieval_r1", "effective_rank"} <= free.metrics.keys()
-    (whole,) = score_candidates({A: good[:, :1]}, {A: cost(1.0)}, videos(labelled=False)).scores
+    (whole,), _ = score_candidates({A: good[:, :1]}, {A: cost(1.0)}, unlabelled)
     assert "lidar" not in whole.metrics and whole.metrics["rankme"] > 1
 
 
@@ -190,17 +190,16 @@ def test_folds_for_which_there_is_no_time_are_left_out_for_all():
     """Both metrics are those of the tested folds; kNN still searches all other videos."""
     clips = np.random.default_rng(0).normal(size=(COUNT, 2, 8)).astype(np.float32)
     known, costs = videos(), {A: cost(1.0), B: cost(1.0)}
-    whole = score_candidates({A: clips, B: clips}, costs, known)
-    found = score_candidates({A: clips, B: clips}, costs, known, stop=0.0)
-    assert found.note.startswith("Only 24 videos, 2 of 5 folds, are tested")
+    whole, _ = score_candidates({A: clips, B: clips}, costs, known)
+    found, measured = score_candidates({A: clips, B: clips}, costs, known, stop=0.0)
     first = known.folds < 2
-    assert found.measured.paths == known.subset(np.flatnonzero(first)).paths
-    for score, complete in zip(found.scores, whole.scores, strict=True):
+    assert measured.paths == known.subset(np.flatnonzero(first)).paths and len(measured) == 24
+    for score, complete in zip(found, whole, strict=True):
         assert len(score.rows.paths) == COUNT
         assert (score.outcomes["knn_top1"] == complete.outcomes["knn_top1"][first]).all()
         for name in (DECIDES, "knn_top1"):
             assert score.metrics[name] == score.outcomes[name].mean()
-    assert decide([*found.scores], found.measured, COUNT).best in (A, B)
+    assert decide(found, measured, COUNT).best in (A, B)
 
 
 def test_features_in_the_space_of_their_clips_have_equal_measures():

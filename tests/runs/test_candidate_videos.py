@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sce_video.options.choose import ChooseOptions
-from sce_video.runs.candidate_videos import in_sampling_order, read_choice_videos
+from sce_video.runs.candidates import in_sampling_order, read_choice_videos
 
 
 @pytest.fixture
@@ -88,5 +88,5 @@ def test_mistakes_name_the_file(folder, tmp_path):
     one = tmp_path / "one"
     one.mkdir()
     (one / "a.mp4").touch()
-    with pytest.raises(ValueError, match="has one video"):
+    with pytest.raises(ValueError, match="contains only one video"):
         read_choice_videos(ChooseOptions(videos=str(one), out="out"))

@@ -22,8 +22,7 @@ from sce_video.options.training import FinetuneOptions, PretrainOptions
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.candidate_scores import DECIDES, Decision
 from sce_video.runs.candidates import ORDERED_PIXELS, PIXELS, RANDOM_WEIGHTS, Candidate
-from sce_video.runs.choose import _next_command
-from sce_video.runs.choose_result import DATA, PAGE
+from sce_video.runs.choose import DATA, PAGE, _next_command
 
 
 @pytest.fixture(scope="module")

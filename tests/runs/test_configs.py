@@ -52,7 +52,7 @@ def test_a_label_without_videos_is_named(split_videos, tmp_path, monkeypatch):
     )
     assert cfg.model.cls_head.num_classes == 4
     assert said[0].startswith("4 classes in 4 videos of ")
-    assert "has the label 0, 2; labels count from 0 to 3" in said[1]
+    assert "has the label 0, 2. Labels count from 0 to 3" in said[1]
     head = training(split_videos, tmp_path).model.cls_head
     assert (head.num_classes, head.in_channels) == (2, 32)
     assert said[2:] == [f"2 classes in 12 videos of {split_videos}: class0, class1"]

@@ -310,8 +310,8 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
 @pytest.mark.parametrize(
     ("source", "facts", "given", "how", "match"),
     [
-        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, but the videos in videos have 2: "),
-        ("r2plus1d.pth", dict(duration=0.4), {}, {}, "have 10: give fewer, --frames 10"),
+        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, but the videos in videos have 2. "),
+        ("r2plus1d.pth", dict(duration=0.4), {}, {}, "have 10. Give --frames 10"),
         ("videomae", dict(height=16), {}, {}, "needs frames of 32x32 pixels, but the short side"),
         (
             "videomae",
@@ -370,7 +370,7 @@ def test_local_views_need_a_network_that_takes_them(sources):
             ["--from", "hf:a/b", "--resume"],
             "--resume reads everything from RUN/run.json. Remove --from",
         ),
-        (["{videos}", "--from", "{root}/s3d.pth"], "have 20: give fewer, --frames 20"),
+        (["{videos}", "--from", "{root}/s3d.pth"], "have 20. Give --frames 20"),
         (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "--frames 8: "),
         (["{videos}", "--from", "{root}/head.pth"], "contains only a head. Give the checkpoint"),
         (["{videos}", "--from", "{root}/other.pth"], "do not have the layout of a known code base"),

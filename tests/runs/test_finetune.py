@@ -28,8 +28,8 @@ from sce_video.options.training import FinetuneOptions
 from sce_video.pages.run_record import read_scalars
 from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs.after_training import guessing_alarm
+from sce_video.runs.finetune_subject import labelled_parts
 from sce_video.runs.folder import read_run
-from sce_video.runs.labelled_parts import labelled_parts
 from sce_video.runs.plan_finetuning import plan_finetuning
 from sce_video.runs.planned_config import planned_config
 from sce_video.utils.errors import NamedWarning
@@ -109,7 +109,7 @@ def test_the_page_opens_with_the_test(trained):
     places = [page.index(f">{title}<" if title[0] in "TC" else title) for title in titles]
     assert places[0] < places[1] and page.index('id="classifier"') < page.index('id="curves"')
     assert "linear probe of the network that it started from" in page
-    assert "4 videos of a class" in page  # the plan, with its reasons
+    assert "4 videos per class" in page  # the plan, with its reasons
     assert "video" in page and "no such" not in page
 
 

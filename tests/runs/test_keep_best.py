@@ -63,7 +63,7 @@ def config(videos, folder, lr=0.002, **changes):
         step.update({name: value for name, value in tiny.items() if name in step})
     cfg.test_dataloader.num_workers = 0
     facts = examine_folder(str(videos))
-    keep_best(cfg, facts, hold_out(facts), seed=1)
+    keep_best(cfg, hold_out(facts, seed=1))
     cfg.custom_hooks[-1].update(keep="rankme", metrics=[{"type": "RankMe"}])
     cfg.test_dataloader = cfg.test_cfg = cfg.test_evaluator = None
     return cfg
@@ -270,7 +270,7 @@ def test_what_is_held_out(videos):
         held_out_count(5)
     facts = examine_folder(str(videos))
     cfg = small_config(videos, "run", model__queue_size=100)
-    keep_best(cfg, facts, hold_out(facts, "folders"), seed=1)
+    keep_best(cfg, hold_out(facts, "folders", seed=1))
     hook = cfg.custom_hooks[-1]
     assert hook.keep == "knn_top1" and cfg.model.queue_size == 4  # a batch, of the 8 that are left
     parts = [cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset]
@@ -285,14 +285,12 @@ def test_sub_folders_are_no_classes_unless_the_user_says_so(videos):
     facts = examine_folder(str(videos))
     assert facts.num_classes == 2
     cfg = small_config(videos, "run", model__queue_size=100)
-    choice = keep_best(cfg, facts, hold_out(facts))
+    choice = keep_best(cfg, hold_out(facts))
     hook = cfg.custom_hooks[-1]
-    assert hook.keep == "rankme" and "queries" not in hook and "by rankme of 4" in choice.reason
+    assert hook.keep == "rankme" and "queries" not in hook and "by rankme on 4" in choice.reason
     one = replace(facts, num_classes=1)
     with pytest.raises(ValueError, match="needs 2 to 3 sub-folders .* got 1"):
         hold_out(one, "folders")
-    with pytest.raises(ValueError, match="belong to --labels FILE.csv"):
-        hold_out(facts, None, GroupColumns("scene"))
 
 
 def listed_scenes(videos, folder, scenes, folds=3):
@@ -315,7 +313,7 @@ def test_labels_of_a_file_hold_whole_groups_or_a_fold_out(videos, tmp_path, colu
     facts = examine_folder(str(videos))
     cfg = small_config(videos, tmp_path, model__queue_size=100)
     held = hold_out(facts, file, columns, seed)
-    keep_best(cfg, facts, held, seed)
+    keep_best(cfg, held)
     hook = cfg.custom_hooks[-1]
     parts = (cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset)
     built = [DATASETS.build({**part, "pipeline": []}) for part in parts]
@@ -335,11 +333,11 @@ def test_labels_of_a_file_hold_whole_groups_or_a_fold_out(videos, tmp_path, colu
 def test_labels_that_nothing_can_be_held_out_of(videos, tmp_path):
     file, rows = listed_scenes(videos, tmp_path, scenes=1)
     facts = examine_folder(str(videos))
-    with pytest.raises(ValueError, match="every class of .* is in one group or fold only"):
+    with pytest.raises(ValueError, match="every class of .* is in only one group or fold"):
         hold_out(facts, file, GroupColumns("scene"))
     lines = [f"{path},{'ab'[row[2] == '1']},{row[2]}" for path, row in rows.items()]
     (tmp_path / "labels.csv").write_text("\n".join(["path,label,fold", *lines]))
-    with pytest.raises(ValueError, match="the class 'b' of .* is in one group or fold only"):
+    with pytest.raises(ValueError, match="the class 'b' of .* is in only one group or fold"):
         hold_out(facts, file, GroupColumns(fold="fold=1"))
 
 
@@ -353,7 +351,7 @@ def test_one_line_says_whether_the_result_is_better_than_the_start(videos, tmp_p
     cfg = small_config(videos, tmp_path / "last")
     assert not keeps_best(cfg)
     facts = examine_folder(str(videos))
-    keep_best(cfg, facts, hold_out(facts))
+    keep_best(cfg, hold_out(facts))
     assert keeps_best(cfg)
     for config in (cfg, small_config(videos, tmp_path / "last")):
         config.pretrained = "start.pth"
@@ -379,13 +377,13 @@ def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     start = ["pretrain", str(videos), "--out", str(run), "--epochs", "2", "--method", "sce", *words]
     assert main([*start, "--keep", "best", "--labels", "folders"]) == 0
     shown = capsys.readouterr().out
-    assert "by knn_top1 of 4 videos, which are not trained on" in shown
+    assert "by knn_top1 on 4 videos, which are held out" in shown
     assert shown.splitlines()[-1] == f"{run}: {kept_message(run)}"
     assert kept_message(run)[1:] in (run / "run.html").read_text()
     cfg = planned_config(run)  # as data
     assert cfg.custom_hooks[-1].keep == "knn_top1" and cfg.model.queue_size < 8
     (run / "run.json").write_text((run / "run.json").read_text().replace("KNN", "evil.Metric"))
-    with pytest.raises(ValueError, match=r"names 'evil\.Metric', which neither the recipe"):
+    with pytest.raises(ValueError, match=r"names 'evil\.Metric', which is neither in the recipe"):
         planned_config(run)
     resumed = training_config(cfg, work_dir=run, resume=str(run))
     assert resumed.load_from == newest_checkpoint(run, to_resume=True)

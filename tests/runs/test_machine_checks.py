@@ -59,11 +59,12 @@ def test_gpus():
 def test_cores_for_the_workers_of_each_gpu():
     for usable, gpus, level in ((4, 0, OK), (104, 8, OK), (64, 8, WARNING), (1, 2, WARNING)):
         found = machine_checks.check_cores(usable, 128, gpus)
-        assert found.level == level and f"cores: {usable} of 128, by the affinity" in found.what
+        assert found.level == level
+        assert f"cores: {usable} of 128, limited by the affinity" in found.what
         assert bool(found.advice) == (level != OK)
     found = machine_checks.check_cores(64, 64, 8)
     assert " of 64" not in found.what and "8 GPUs use 104" in found.what
-    assert "Each gets 8 loader workers at most" in found.what
+    assert "At most 8 loader workers per GPU" in found.what
 
 
 def test_shared_memory_is_computed_from_the_gpus():

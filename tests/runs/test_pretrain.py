@@ -369,7 +369,7 @@ def test_another_config_does_not_continue_the_weights(trained, tmp_path, capsys)
         record: {'"base_channels": 4': '"base_channels": 8', '"tau": 0.1': '"tau": 0.3'},
     }
     messages = {
-        config: r"config\.py was edited \((model|train_cfg)\.\S+: \d -> \d\), but run\.json",
+        config: r"config\.py was edited \((model|train_cfg)\.\S+: \d -> \d\), but --resume reads",
         record: r"run\.json is not the one that epoch_1\.pth was trained with \(model\.",
     }
     cases = [(path, *change) for path, pairs in changes.items() for change in pairs.items()]
@@ -413,7 +413,7 @@ def test_a_run_without_a_description_is_not_resumed(trained, tmp_path, capsys):
     before = contents(run)
     assert main(["pretrain", "--out", str(run), "--resume"]) == 2
     shown = capsys.readouterr().err
-    assert f"{run} has no run.json" in shown and shown.count("\n") == 1
+    assert f"{run} contains no run.json" in shown and shown.count("\n") == 1
     assert f"sce-video train {run / 'config.py'} --resume" in shown and contents(run) == before
 
 

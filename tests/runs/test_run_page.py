@@ -182,7 +182,7 @@ def test_the_commands(run, tmp_path, capsys):
         assert main(["compare", *words]) == 2
         assert message in capsys.readouterr().err
     assert main(["report", str(tmp_path / "no"), "--features", "x.npz"]) == 2
-    assert "--features is for the folder of one run" in capsys.readouterr().err
+    assert "--features needs the folder of exactly one run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("signal", [None, 2])

@@ -28,9 +28,9 @@ def test_lists_of_another_split():
     assert other.split == 3
     assert original.train_dataloader.dataset.ann_file == "data/train_split1.txt", "untouched"
     assert splits.for_split(original, 1).train_dataloader == original.train_dataloader
-    with pytest.raises(ValueError, match="has no splits"):
+    with pytest.raises(ValueError, match="does not describe splits"):
         splits.for_split(config(split=None), 2)
-    with pytest.raises(ValueError, match="no ann_file contains 'split2'"):
+    with pytest.raises(ValueError, match=r"no ann_file in .* has 'split2'"):
         splits.for_split(config(split=2), 3)
 
 
@@ -108,13 +108,8 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
 
 def test_bad_splits_are_refused_before_anything_is_trained(split_videos, tmp_path):
     training, testing = prepare(split_videos, tmp_path)
-    for wanted, message in (
-        ([], "once each"),
-        ([1, "1"], "once each"),
-        ([1, 4], r"the list train_split4\.txt of split 4 does not exist"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            splits.run_splits(training, testing, wanted)
+    with pytest.raises(ValueError, match=r"the list train_split4\.txt of split 4 does not exist"):
+        splits.run_splits(training, testing, [1, 4])
     assert not list(tmp_path.rglob("*.pth"))
 
 

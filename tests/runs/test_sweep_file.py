@@ -75,7 +75,7 @@ def test_a_file_with_every_entry(sweep_of):
         ('["K200"]', '["UCF"]', r"point 'c' has columns=\['UCF'\], but 'UCF' is not one"),
         ('{"K200": 64}', '{"UCF": 64}', "point 'a' has a published 'UCF', which is not a column"),
         ('{"K200": 64}', '{"K200": "64"}', "point 'a': published K200 must be a number, got '64'"),
-        ("config=_config, ", "", "point 'a' has no config, and neither has pretrain"),
+        ("config=_config, ", "", "neither point 'a' nor pretrain has a config"),
         (', metric="knn_top1"', "", r"columns\[1\] lacks the field 'metric'"),
         ('training="one"', 'training="two"', "training='two', not one of none, one, splits"),
         ('config="e.py", ', "", "column 'K200' trains, so it needs a config"),

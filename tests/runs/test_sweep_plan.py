@@ -147,7 +147,7 @@ def test_wrong_configs(root):
     with pytest.raises(ValueError, match=r"model\.lambda_"):
         plan([sweep(Point("a", options={"model.lamda_": 1.0}))], "out", root=root)
     (root / "configs/pre.py").write_text("model = dict(type='SCE')")
-    with pytest.raises(ValueError, match="has no train_cfg: it cannot be pretrained"):
+    with pytest.raises(ValueError, match="has no train_cfg, so it cannot be trained"):
         plan([sweep(Point("a"))], "out", root=root)
 
 

@@ -14,9 +14,8 @@ from filelock import FileLock
 
 from sce_video.commands import sweep as sweep_command
 from sce_video.runs import sweep as sweep_function
-from sce_video.runs import sweep_plan, sweep_run
-from sce_video.runs.sweep_plan import Step
-from sce_video.runs.sweep_run import SweepRunner, step_state
+from sce_video.runs.sweep import SweepRunner
+from sce_video.runs.sweep_plan import Step, step_state
 
 # Appends its name to OUT/calls.txt, then does what it is told; OUT/mended makes all succeed. A pipe
 # "started" or "stopping" is opened when it has started, or got its first signal.
@@ -172,11 +171,11 @@ def test_a_sweep_that_runs_out_of_time_is_requeued(sweep, monkeypatch, capsys):
     folder = sweep.out / step.folder
     monkeypatch.setattr("sce_video.engine.restarts.slurm_job", lambda: "7_2")
     monkeypatch.setattr("sce_video.engine.restarts.call_scontrol", calls.append)
-    monkeypatch.setattr(sweep_plan, "read_sweep", lambda file: None)
+    monkeypatch.setattr(sweep_function, "read_sweep", lambda file: None)
     monkeypatch.setattr(sweep_function, "_selected", lambda sweeps, options: [])
     monkeypatch.setattr(sweep_function, "find_sweep", Path)
-    monkeypatch.setattr(sweep_plan, "plan", lambda *args: [])
-    monkeypatch.setattr(sweep_plan, "chains", lambda cells: [[step]])
+    monkeypatch.setattr(sweep_function, "plan", lambda *args: [])
+    monkeypatch.setattr(sweep_function, "chains", lambda cells: [[step]])
     monkeypatch.setattr(sweep_function, "shipped_folder", lambda: sweep.root)
 
     def end():
@@ -210,7 +209,7 @@ def test_a_second_signal_kills_what_does_not_end(sweep):
 
 
 def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
-    monkeypatch.setattr(sweep_run, "_LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(sweep_function, "_LOCK_SECONDS", 0.01)
     step = sweep.step("a")
     folder = sweep.out / step.folder
     folder.mkdir(parents=True)
@@ -224,7 +223,7 @@ def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
         assert step_state(sweep.out, step) == "running"
         with pytest.raises(KeyboardInterrupt):
             SweepRunner(sweep.root, sweep.out, report=report).run([[step]])
-        assert lines == ["wait    pretrain/a: another run is at it"]
+        assert lines == ["wait    pretrain/a: another run is working on it"]
         assert not (sweep.out / "calls.txt").exists()
     assert step_state(sweep.out, step) == "not run"
 

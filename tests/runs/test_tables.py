@@ -124,5 +124,5 @@ def test_a_table_in_an_object_store(sources, bucket, monkeypatch, tmp_path):
     assert (
         planned_config(tmp_path, videos=table).custom_hooks[-1].gallery.dataset.data_root == table
     )
-    with pytest.raises(ValueError, match="names 's3://.*again, and name videos in a store"):
+    with pytest.raises(ValueError, match="names 's3://.*again, and name object stores with videos"):
         planned_config(tmp_path)

@@ -199,7 +199,7 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
     whole = file.read_bytes()
     for content in (whole[: len(whole) // 2], b"x" * 100, b""):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"run/teacher\.npz is not .*\. Remove it"):
+        with pytest.raises(ValueError, match=r"run/teacher\.npz is not .*\. Remove the file"):
             prepare_teacher(config(videos, network, run))
     cfg = config(videos, network, run)
     features = StoredFeatures(cfg, student_clip(cfg))
@@ -261,7 +261,7 @@ def test_a_distillation_of_one_command(videos, network, tmp_path, monkeypatch, c
     command = ["pretrain", str(videos), "--out", str(run), "--method", "distill", *words]
     assert main(command) == 0
     shown = capsys.readouterr().out
-    assert f"{network}  ResNet3dSlowPath, 32 numbers a clip" in shown
+    assert f"{network}  ResNet3dSlowPath, 32 numbers per clip" in shown
     assert "seen once: 6 KiB in teacher.npz" in shown and "as the teacher's clips" in shown
     cfg = planned_config(run)
     assert cfg.teacher_checkpoint == str(network) and cfg.model.teacher_channels == 32
@@ -286,7 +286,7 @@ def test_what_the_teacher_decides(videos, network, tmp_path):
     torch.manual_seed(0)
     images = save_tiny(tmp_path / "images.pth", ResNet2d(18, 4), text)
     planned = plan(videos, tmp_path, teacher=images)
-    assert "a network of images: per frame" in "\n".join(planned.plan.lines())
+    assert "an image network: per frame" in "\n".join(planned.plan.lines())
     own = planned_pretraining(videos, tmp_path, **TINY, embedding=8)
     durations = [
         p.config.train_dataloader.dataset.pipeline[1].clip_duration for p in (planned, own)

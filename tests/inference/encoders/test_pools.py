@@ -16,8 +16,7 @@ from sce_video.engine.run_json import read_run_json
 from sce_video.find.index import read_index
 from sce_video.inference.encoders.encoder_folder import import_encoder, run_of_model
 from sce_video.models import ResNet2d
-from sce_video.runs.student import FRAME_POOL, refuse_pool
-from sce_video.runs.teacher import plan_teacher
+from sce_video.runs.plan_distillation import FRAME_POOL, plan_teacher, refuse_pool
 from sce_video.utils.run_files import is_model, split_pool
 
 #: Channels of the features of a frame. ``concat`` has four times as many, the default twice.

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from sce_video.options.training import PretrainOptions
-from sce_video.runs import roads
+from sce_video.runs import plan_pretraining
 from sce_video.runs.choices import Machine
 from sce_video.runs.folder_facts import FolderFacts
-from sce_video.runs.roads import Road, choose_road
+from sce_video.runs.plan_pretraining import Road, choose_road
 
 FACTS = FolderFacts(
     folder="/videos",
@@ -30,12 +30,12 @@ CPU = Machine(2)
 
 @pytest.fixture
 def installed(monkeypatch):
-    monkeypatch.setattr(roads, "has_public_teacher", lambda: True)
+    monkeypatch.setattr(plan_pretraining, "has_public_teacher", lambda: True)
 
 
 @pytest.fixture
 def not_installed(monkeypatch):
-    monkeypatch.setattr(roads, "has_public_teacher", lambda: False)
+    monkeypatch.setattr(plan_pretraining, "has_public_teacher", lambda: False)
 
 
 def road(facts: FolderFacts = FACTS, machine: Machine = CPU, **given) -> Road:

@@ -11,7 +11,7 @@ import torch
 from helpers.hf_models import save_model
 from helpers.training import make_videos, planned_pretraining, write_planned
 from helpers.videos import write_video
-from runs.test_roads import FACTS
+from runs.test_plan_pretraining import FACTS
 
 import sce_video
 from sce_video.engine.checkpoint import load_checkpoint_file
@@ -21,8 +21,8 @@ from sce_video.inference.features import read_features
 from sce_video.inference.model import load_model
 from sce_video.models import EfficientNetLite
 from sce_video.models.backbones.frame_pools import pooled_channels
+from sce_video.runs.plan_distillation import FRAME_POOL, clip_duration, clips_of_video
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.student import FRAME_POOL, clip_duration, clips_of_video
 from sce_video.utils.run_files import TEACHER_FEATURES, has_public_teacher, newest_checkpoint
 
 needs_teacher = pytest.mark.skipif(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.tiny_encoder import CONFIG, save_tiny
-from helpers.training import make_videos
+from helpers.training import make_videos, write_planned
 
 import sce_video
 from sce_video.commands.main import main
@@ -22,8 +22,10 @@ from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.run_json import Choice, read_run_json
+from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.linear_fit_loop import read_known, write_known
+from sce_video.evaluation.linear_start_hook import LinearStartHook
 from sce_video.evaluation.scores import load_scores
 from sce_video.models import EfficientNetLite
 from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
@@ -31,10 +33,15 @@ from sce_video.options.training import FinetuneOptions
 from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs import plan_frozen as plan_frozen_module
 from sce_video.runs.configs import training_config
-from sce_video.runs.finetune_routes import Trial, better_route, known_route, trial_seconds
 from sce_video.runs.launch import run_training
-from sce_video.runs.plan_finetuning import plan_finetuning
-from sce_video.runs.plan_frozen import HourBudget
+from sce_video.runs.plan_finetuning import (
+    Trial,
+    better_route,
+    known_route,
+    plan_finetuning,
+    trial_seconds,
+)
+from sce_video.runs.plan_frozen import check_hours
 from sce_video.utils.run_files import KNOWN_FEATURES, PROBE, RESULTS, SCORES
 
 SMALL = {"workers": 0, "batch": 4}
@@ -146,6 +153,48 @@ def test_one_video_of_a_class_is_not_compared(videos, tmp_path):
     assert "too few" in found["l2"].reason
 
 
+def test_the_classifier_of_an_image_network_starts_from_a_probe(videos, tmp_path, monkeypatch):
+    """Its scores are those of an own fit to the features of the training videos."""
+    planned = plan_finetuning(
+        options(videos, tmp_path, "image.pth", route="finetune", epochs=1), time.monotonic()
+    )
+    found = choices(planned)
+    assert found["lr"].value == 1e-4
+    write_planned(planned)
+    runner = VideoRunner.from_cfg(training_config(planned.config))
+    (hook,) = (hook for hook in runner.hooks if isinstance(hook, LinearStartHook))
+    runner.load_or_resume()
+    layer, before = runner.model.cls_head.fc_cls, torch.get_rng_state()
+    hook.before_train(runner)
+    assert torch.equal(torch.get_rng_state(), before)
+
+    network = sce_video.load_model(videos / "image.pth")
+    steps = {step["type"]: step for step in planned.config.val_dataloader.dataset.pipeline}
+    settings = replace(
+        network.settings,
+        num_frames=found["frames"].value,
+        clip_duration=found["clip_duration"].value,
+        short_side=steps["ResizeShortSide"]["size"],
+        crop_size=found["size"].value,
+    )
+    network = replace(network, settings=settings)
+    paths = sorted((videos / "train").rglob("*.mp4"))
+    view = sce_video.ViewOptions(num_clips=1)
+    features = torch.tensor(sce_video.embed_videos(network, paths, view))
+    labels = torch.tensor([int(path.parent.name[-1]) for path in paths])
+    expected = fit_linear_probe(features, labels, seed=runner.seed)
+    with torch.no_grad():
+        scores = layer(features).double()
+    torch.testing.assert_close(scores, expected.scores(features), rtol=1e-3, atol=1e-3)
+    assert scores.std() > 0.05
+
+    weight = layer.weight.detach().clone()
+    layer.weight.data.zero_()
+    monkeypatch.setattr(type(runner), "iter", 5)  # as after --resume
+    hook.before_train(runner)
+    assert not layer.weight.any() and weight.any()
+
+
 @pytest.mark.parametrize("chosen", ["frozen", "finetune"])
 def test_a_trial_leaves_nothing_behind(videos, tmp_path, monkeypatch, chosen):
     """After it, either route is planned as if it had been given."""
@@ -239,10 +288,10 @@ def test_a_budget_that_cannot_hold_the_features_is_refused(videos, tmp_path, bat
 
 
 def test_fewer_clips_are_advised_if_they_suffice():
-    budget = HourBudget(hours=1.0, begun=time.monotonic(), videos=1000, clips=5)
+    given = {"hours": 1.0, "other": 20.0, "videos": 1000, "clips": 5}
     with pytest.raises(ValueError, match="Give --hours 1.5 or more, or --clips 3$"):
-        budget.check(5.0, done=0)  # 5,000 s and the page
-    budget.check(3.0, done=0)
+        check_hours(each=5.0, **given)
+    check_hours(each=3.0, **given)
 
 
 @pytest.fixture
