@@ -77,7 +77,7 @@ from sce_video.evaluation.functional.clusters import (
 )
 from sce_video.evaluation.functional.neighbours import feature_mean
 from sce_video.find.index import build_index
-from sce_video.find.stored_features import read_videos
+from sce_video.find.reading import read_videos
 from sce_video.inference.embed import ViewOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.windows import embed_windows
@@ -426,7 +426,7 @@ def _unedited(stored: ThumbnailFile, names: Sequence[str]) -> list[Segment]:
     pairs = pairs_by_frames(stored, range(len(names)), 20)
     pairs = pairs[[names[a][0] != names[b][0] for a, b in pairs.tolist()]]
     for inner, outer, at in compare_pairs(stored, pairs, 0.7, 0):
-        ends = [min(60.0, stored.places[n].duration) for n in (inner, outer)]
+        ends = [min(60.0, stored.places[n].video.duration) for n in (inner, outer)]
         low, high = max(0.0, -at.offset), min(ends[0], ends[1] - at.offset)
         own, other = (low, high), (low + at.offset, high + at.offset)
         found += _segment(names, inner, outer, own, other, at.similarity)

@@ -1,10 +1,10 @@
-"""Compares pairs of many videos by their frames, in memory that does not grow with the videos."""
+"""Comparison of many pairs of videos by their frames, which are in a file instead of memory."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,46 +44,51 @@ from sce_video.jobs import (
 )
 from sce_video.jobs.process_pool import process_items
 from sce_video.utils.files import regular_file, remove_unfinished, unfinished_path
+from sce_video.utils.records import at
 
-#: Thumbnails that are kept for a later run, in the folder of the results.
+#: File in the folder of the results that keeps thumbnails for a later run.
 THUMBNAILS = "thumbnails.sqlite"
-_FRAMES = "frames"  # the name of a temporary file
-_SIDES = 2**16  # pixels; a frame is smaller
-_FRAME_BYTES = 8 + SIDE * SIDE  # its time, and its pixels
-_PAIR_SECONDS = 120.0  # time limit for all candidates of one video, or for pairs refined together
-_REFINED_AT_ONCE = 32  # pairs
+#: Name of the temporary file with thumbnails.
+_FRAMES = "frames"
+#: Limit in pixels for the sides of a frame.
+_SIDES = 2**16
+#: Number of bytes of a thumbnail and its time.
+_FRAME_BYTES = 8 + SIDE * SIDE
+#: Placeholder for arrays that are in the file.
+_NONE = np.empty(0)
+#: Time limit in seconds for all candidates of a video, or for the pairs that are refined together.
+_PAIR_SECONDS = 120.0
+#: Number of pairs that are refined together.
+_REFINED_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
 class StoredThumbnails:
-    """Position of one video's thumbnails in a shared file, for a process that reads them."""
+    """Position of a video's thumbnails in a file, so that another process can read them."""
 
     file: str
-    offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
-    length: int  # T
-    duration: float  # of the whole video, in seconds
-    height: int  # of its frames, in pixels
-    width: int
-    most: float  # seconds of the video from which frames were read
+    offset: int  # position in bytes of times (T,) float64, then frames (T, 32, 32) uint8
+    length: int  # number of frames T
+    video: Thumbnails  # without times and frames
 
     def read(self) -> Thumbnails:
         """Read the thumbnails."""
-        # Store plain numbers only, because other users may also write to the folder.
+        # The file contains only numbers, because other users may be able to write to the folder.
         with open(self.file, "rb", buffering=0, opener=regular_file) as file:
             data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
         times = np.frombuffer(data, np.float64, self.length)
         frames = np.frombuffer(data, np.uint8, offset=8 * self.length).reshape(-1, SIDE, SIDE)
-        return Thumbnails(frames, times, self.duration, self.height, self.width, self.most)
+        return replace(self.video, frames=frames, times=times)
 
 
 class ThumbnailFile:
-    """Thumbnails of many videos in one temporary file in ``folder``.
+    """Thumbnails of many videos in a temporary file in ``folder``.
 
-    If a killed process left such a file in the folder, it is removed.
+    A file that a killed process has left in the folder is removed.
 
     Attributes:
         folder: Folder that contains the file.
-        places: Position of each video's thumbnails in the file, by the video's number.
+        places: Position of the thumbnails in the file by the number of their video.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
@@ -95,18 +100,11 @@ class ThumbnailFile:
         self.places: dict[int, StoredThumbnails] = {}
 
     def add(self, number: int, thumbnails: Thumbnails) -> None:
-        """Keep the frames of a video."""
+        """Append the thumbnails of a video."""
         data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        self.places[number] = StoredThumbnails(
-            file=str(self._path),
-            offset=self._end,
-            length=len(thumbnails.frames),
-            duration=thumbnails.duration,
-            height=thumbnails.height,
-            width=thumbnails.width,
-            most=thumbnails.most,
-        )
+        length, video = len(thumbnails.frames), replace(thumbnails, frames=_NONE, times=_NONE)
+        self.places[number] = StoredThumbnails(str(self._path), self._end, length, video)
         self._end += len(data)
 
     def close(self) -> None:
@@ -116,7 +114,7 @@ class ThumbnailFile:
 
 
 class ThumbnailJob(BatchJob):
-    """Job that reads the thumbnails of the first ``most`` seconds of videos. Keys are paths."""
+    """Job that reads thumbnails of the first ``most`` seconds of videos. Keys are paths."""
 
     name = "thumbnails"
 
@@ -124,7 +122,7 @@ class ThumbnailJob(BatchJob):
         self.settings = {"format": 1, "side": SIDE, "rate": MAX_RATE, "seconds": most}
 
     def process(self, item: Item) -> Facts:
-        """Return times and frames as data. Raise ItemError if the video cannot be decoded."""
+        """Return times and frames as data; raise ItemError if the video cannot be decoded."""
         try:
             found = read_thumbnail(item.key, self.settings["seconds"])
         except VideoDecodeError as error:
@@ -133,7 +131,7 @@ class ThumbnailJob(BatchJob):
         return Facts(facts, found.times.tobytes() + found.frames.tobytes())
 
     def source(self, item: Item) -> State:
-        """Return size and modification time of the file. Objects and rows are read each time."""
+        """Return size and modification time of a file; empty for objects and rows of tables."""
         return {} if is_elsewhere(item.key) else file_state(video_of(item.key)) or {}
 
     def holds(self, item: Item, record: Record) -> bool:
@@ -143,22 +141,14 @@ class ThumbnailJob(BatchJob):
 
 
 def thumbnails_of(record: Record, most: float) -> Thumbnails | None:
-    """Return the thumbnails in a record; None if sizes or times cannot belong to a video.
-
-    The file of records lies in the results folder, where it may be damaged or untrusted.
-    """
-    facts, data = record.facts, record.data or b""
-    length = len(data) // _FRAME_BYTES
-    duration, height, width = (facts.get(name) for name in ("duration", "height", "width"))
-    if not isinstance(duration, int | float) or not 0 <= duration < float("inf"):
+    """Return the thumbnails in a record, which may be untrusted; None if they are not valid."""
+    data = record.data or b""
+    length, rest = divmod(len(data), _FRAME_BYTES)
+    duration = at(record.facts, "duration", int | float)
+    height, width = (at(record.facts, name, int) or 0 for name in ("height", "width"))
+    if duration is None or not 0 <= duration < float("inf") or not length or rest:
         return None
-    if not isinstance(height, int) or not isinstance(width, int):
-        return None
-    if (
-        not length
-        or len(data) % _FRAME_BYTES
-        or not 0 < min(height, width) <= max(height, width) < _SIDES
-    ):
+    if not 0 < min(height, width) <= max(height, width) < _SIDES:
         return None
     times = np.frombuffer(data, np.float64, length)
     frames = np.frombuffer(data, np.uint8, offset=8 * length).reshape(-1, SIDE, SIDE)
@@ -175,14 +165,21 @@ def read_thumbnails(
     on_video: Callable[[str, int, bool], None] | None = None,
     most: float = MAX_SECONDS,
 ) -> list[tuple[int, str]]:
-    """Add the thumbnails of files to ``stored``; return number and reason of each failed file.
+    """Add the thumbnails of files to ``stored``.
 
-    The first ``most`` seconds are read. Thumbnails of files that have not changed since a run in
-    the same folder are taken from :data:`THUMBNAILS` there.
+    Thumbnails of files that have not changed since the last run are taken from
+    :data:`THUMBNAILS` in the same folder.
 
-    ``workers`` processes read the files, so one of them may hang or crash. With 0, this process
-    reads them. After each file, ``on_video`` is called with ``reading frames``, the number of files
-    and whether the file failed.
+    Args:
+        stored: File to which the thumbnails are added.
+        files: Paths of the videos.
+        workers: Number of processes. With 0, this process reads the files, so it must not crash.
+        on_video: Called after each file with ``reading frames``, the number of files to read, and
+            whether the file failed.
+        most: Number of seconds to read from the beginning of each video.
+
+    Returns:
+        Number and reason of each file that cannot be read.
     """
     job = ThumbnailJob(most)
     items = [Item(file, job.source(Item(file, None))) for file in dict.fromkeys(files)]
@@ -220,19 +217,19 @@ def compare_pairs(
     workers: int,
     on_step: Callable[[str, int, bool], None] | None = None,
 ) -> Iterator[tuple[int, int, Alignment]]:
-    """Yield the inner and the outer video of similar pairs, and their alignment.
+    """Yield the inner video, the outer video and their alignment for each pair of copies.
 
-    Each pair is aligned in both directions, which is quick. Only the direction with the higher
-    similarity is refined, and only if the pair can reach the threshold. Similar videos in which
-    other things change, such as two moments of a fixed camera, are left out.
+    Each pair is quickly aligned in both directions. Only the better direction is refined, and only
+    if the pair may reach the threshold. Similar videos with different changes, such as two
+    recordings of a fixed camera, are not copies.
 
     Args:
         stored: Thumbnails of all videos.
         pairs: (P, 2) integers, each pair once.
         threshold: Smallest similarity of the pairs that are yielded.
         workers: Number of processes. 0 compares in this process.
-        on_step: Called after each group of pairs with ``comparing`` or ``refining``, the total
-            number of groups, and False.
+        on_step: Called after each group of pairs with ``comparing`` or ``refining``, the number of
+            groups, and False.
     """
     places, step = stored.places, _REFINED_AT_ONCE
     partners: dict[int, list[int]] = {}
@@ -243,8 +240,8 @@ def compare_pairs(
         (outer, (places[outer], [places[inner] for inner in inners]))
         for outer, inners in partners.items()
     )
-    # Most pairs are dissimilar in both directions and are dropped. Of two equally good directions,
-    # the one into the video of the lower number is kept.
+    # Most pairs are dissimilar in both directions and are dropped. If both directions are equally
+    # good, the outer video is the one with the lower number.
     best: dict[tuple[int, int], tuple[float, int, int, list[Alignment]]] = {}
     for outer, found in computed(align_all, items, workers):
         for inner, starts in zip(partners[outer], found, strict=True):
@@ -273,7 +270,7 @@ def computed(
     items: Iterable[tuple[int, Any]],
     workers: int,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number and the result of each item, in any order.
+    """Apply a function to items in processes, and yield number and result in any order.
 
     Raises:
         RuntimeError: If a process crashes, hangs or raises an error.
@@ -287,16 +284,16 @@ def computed(
         workers=workers,
         timeout=_PAIR_SECONDS,
         preload=(__name__,),
-        # There is one process per core, so several threads per process would wait for each other.
+        # Each core has a process, so further threads would only compete with them.
         start=partial(threadpool_limits, 1),
     ):
         if outcome.value is None:
-            raise RuntimeError(f"the comparison of videos failed: {outcome.detail}")
+            raise RuntimeError(f"videos could not be compared: {outcome.detail}")
         yield number, outcome.value
 
 
 def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[list[Alignment]]:
-    """Align several videos with one. For each, return the alignments to refine, best first."""
+    """Align several videos with one, and return the promising alignments of each, best first."""
     outer, inners = item
     frames = [inner.read().sampled() for inner in inners]
     found = CopyMatcher(outer.read().sampled()).alignments(frames, MOST_STARTS)
@@ -306,10 +303,10 @@ def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[lis
 def refine_all(
     item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, list[Alignment]]]],
 ) -> list[Alignment]:
-    """Refine the alignments of pairs (outer video, inner one, starts).
+    """Refine the alignments of pairs, and compare what changes if they reach the threshold.
 
-    Alignments that reach the threshold, the first element of the item, also get the agreement of
-    changes.
+    The item contains the threshold, and for each pair the outer video, the inner video and the
+    alignments to start from.
     """
     threshold, pairs = item
     found = []

@@ -1,7 +1,7 @@
-"""Aligns two videos near a hypothesis in place and time, and scores the stretch that both show.
+"""Alignment of two videos near a hypothesis, and similarity of the stretch that both show.
 
-They are compared along a line in time, aligned by Gauss-Newton steps, and scored by how the pixels
-of the stretch change, and by its length.
+The videos are compared along a line in time, and aligned in place and time by Gauss-Newton steps.
+The similarity depends on how the pixels change in the stretch, and on its length.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sce_video.curation.copy_views import Views
 from sce_video.curation.copy_votes import SPEED_COST, SPEEDS, Hypothesis, Line
 from sce_video.curation.matching import (
     FINE,
@@ -19,6 +18,7 @@ from sce_video.curation.matching import (
     WHOLE,
     Alignment,
     Part,
+    Thumbnails,
     averaging,
     cut_lines,
     norms,
@@ -28,11 +28,19 @@ from sce_video.options.find import SHORT, SPEED
 
 
 @dataclass(frozen=True)
+class Views:
+    """Two views of a video: without borders, and reduced to what changes."""
+
+    plain: Thumbnails
+    changes: Thumbnails
+
+
+@dataclass(frozen=True)
 class EditedCopy:
     """Two videos that share a stretch.
 
     Attributes:
-        inner: Index of the video whose whole frame is a part of the other video's frame.
+        inner: Index of the video that shows a part of the other video.
         outer: Index of the other video.
         alignment: Similarity from 0 to 1, seconds of ``outer`` at which ``inner`` begins, and the
             part of ``outer`` that it shows.
@@ -53,7 +61,7 @@ class EditedCopy:
 
 @dataclass(frozen=True)
 class _LineSettings:
-    """Settings for comparing two videos along lines in time, first coarsely, then finely."""
+    """Settings for the comparison along lines in time, first coarse, then fine."""
 
     #: Correlation that a frame must exceed to lengthen a stretch. Other frames shorten it.
     similar: float = 0.5
@@ -66,7 +74,7 @@ class _LineSettings:
 
 
 _LINES = _LineSettings()
-#: Seconds by which a line near a hypothesis is moved: more than ``time_slack`` of the votes.
+#: Seconds by which a line near a hypothesis is moved, more than the votes may miss the line.
 _SHIFTS = np.arange(-4, 5) / 12
 #: Seconds by which a line is moved after the alignment in place.
 _FINE_SHIFTS = np.arange(-2, 3) / 24
@@ -82,8 +90,7 @@ class _PlacementSettings:
     frames: int = 12
     #: Maximum number of steps.
     steps: int = 8
-    #: Smallest side of the part, relative to the frame. It is below 0.4, the side of the searched
-    #: parts.
+    #: Smallest side of the part, relative to the frame, a little smaller than the searched parts.
     smallest: float = 0.3
     #: Gain of the mean correlation in one step below which the alignment ends.
     least_gain: float = 2e-3
@@ -93,7 +100,7 @@ class _PlacementSettings:
 
 _PLACEMENT = _PlacementSettings()
 #: Longest step for the left, top, right and lower edge (shares of the frame), the seconds and the
-#: speed. Without a bound, a step computed from few pixels would leave the neighbourhood.
+#: speed. A step that is computed from few pixels could otherwise be far too long.
 _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 
 
@@ -103,18 +110,18 @@ class _DecisionSettings:
 
     #: Standard deviation of the frame difference, in grey levels, below which nothing moves.
     moves: float = 0.5
-    #: Time constant in seconds with which a stretch becomes certain: the similarity is multiplied
-    #: by 1 - exp(-seconds / this), so that stretches of three seconds and more lose at most 5 %.
+    #: Time constant in seconds. The similarity of a stretch is multiplied by
+    #: 1 - exp(-seconds / certain_seconds), so stretches of three seconds or more lose at most 5 %.
     certain_seconds: float = 1.0
-    #: Similarity before the alignment in place below which the alignment is not tried.
+    #: Smallest similarity with which an alignment in place is tried.
     promising: float = 0.2
     #: Maximum number of rounds of alignment in place and time.
     rounds: int = 2
-    #: If the similarity after a round is not above this value, no further round is tried.
+    #: Similarity that must be exceeded for another round.
     hopeless: float = 0.4
-    #: From this similarity on, a copy is certain, and no other round or hypothesis is tried.
+    #: Similarity from which a copy is certain, so that no other round or hypothesis is tried.
     certain: float = 0.95
-    #: Share of the shorter video that both must show (docs/curate.md).
+    #: Share of the shorter video that both videos must show (docs/curate.md).
     share: float = 0.6
     #: The same share with ``short``, a little less than a sixth.
     short_share: float = 0.15
@@ -124,7 +131,7 @@ DECISION = _DecisionSettings()
 
 
 class _Pair:
-    """Two videos that are compared along lines in time at one part of the outer video."""
+    """Two videos that are compared along lines in time, at a part of the outer video."""
 
     def __init__(self, outer: Views, inner: Views, mirrored: bool) -> None:
         self.outer, self.changes = outer.plain, outer.changes
@@ -148,12 +155,12 @@ class _Pair:
             rate: Compared frames of the inner video per second.
 
         Returns:
-            The best line and its stretch; None if the stretch has fewer than four frames. Frames
-            and their changes are correlated, and 0.5 is subtracted for each frame. The best line
-            has the stretch with the largest sum (Kadane's algorithm).
+            The best line and its stretch; None if the stretch has fewer than four frames. The score
+            of a frame is the correlation of frames and changes, minus 0.5. The best line has the
+            stretch with the largest sum of scores (Kadane's algorithm).
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
-        # Stay near the pivot, where the frames are known to be similar, to bound the memory.
+        # To bound the memory, stay near the pivot, where the frames are similar.
         low, high = np.searchsorted(
             self.middles, (line.pivot - MAX_SECONDS, line.pivot + MAX_SECONDS)
         )
@@ -195,10 +202,10 @@ class _Pair:
         return _Fit(found, stretch, similarity)
 
     def placed(self, fit: _Fit, part: Part, faster: bool) -> tuple[Line, Part]:
-        """Move line and part to where the stretch of a fit is most similar.
+        """Improve line and part by Gauss-Newton steps (Lucas and Kanade 1981).
 
-        Gauss-Newton steps (Lucas and Kanade 1981) on unit vectors of up to 12 frames move the four
-        edges of the part, the time and, with ``faster``, the speed.
+        The steps move the four edges of the part, the time and, with ``faster``, the speed. They
+        are computed from unit vectors of up to 12 frames of the stretch.
         """
         line, (begin, end) = fit.line, fit.stretch
         inside = np.flatnonzero((self.middles >= begin) & (self.middles < end))
@@ -239,18 +246,19 @@ class _Pair:
 
 
 def _edge_slopes(cut: np.ndarray, units: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a part's unit vectors by its left, top, right and lower edge.
+    """Differentiate the unit vectors of a part with respect to its four edges.
 
     Args:
         cut: (T, 256) pixels of the part, minus the mean of each frame.
-        units: (T, 256) the same divided by their norms.
-        edges: (4,) edges of the part.
+        units: (T, 256) ``cut`` divided by its norms.
+        edges: (4,) left, top, right and lower edge.
 
     Returns:
-        (4, T, 256) derivatives.
+        (4, T, 256) derivatives, in the order of the edges.
     """
     images = cut.reshape(-1, FINE, FINE)
-    far = (np.arange(FINE, dtype=np.float32) + 0.5) / FINE  # share by which the far edge moves it
+    # A pixel moves with the far edge by this share, and with the near edge by the rest.
+    far = (np.arange(FINE, dtype=np.float32) + 0.5) / FINE
     across = np.gradient(images, axis=2) * np.float32(FINE / (edges[2] - edges[0]))
     down = np.gradient(images, axis=1) * np.float32(FINE / (edges[3] - edges[1]))
     tall = far[:, None]
@@ -262,13 +270,13 @@ def _edge_slopes(cut: np.ndarray, units: np.ndarray, edges: np.ndarray) -> np.nd
 
 
 def _between(edges: np.ndarray) -> Part:
-    """Return the part between its left, top, right and lower edge."""
+    """Convert left, top, right and lower edge to a part."""
     left, top, right, low = edges.tolist()
     return left, top, right - left, low - top
 
 
 def _units(vectors: np.ndarray) -> np.ndarray:
-    """Divide vectors (T, 256) of mean 0 by their norms, in float64 for the Gauss-Newton steps."""
+    """Divide vectors (T, 256) by their norms, in float64 for the Gauss-Newton steps."""
     return vectors / norms(vectors)[:, None].astype(np.float64)
 
 
@@ -277,7 +285,7 @@ class _Fit:
     """A stretch that two videos share along a line in time.
 
     Attributes:
-        line: Time of the outer video as a function of the inner video's time.
+        line: Map from times of the inner video to times of the outer one.
         stretch: Start and end in the inner video, seconds.
         similarity: Correlation of what changes in both, -1 to 1.
     """
@@ -288,8 +296,8 @@ class _Fit:
 
 
 def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
-    """Cut a part from frames (T, 32, 32): (T, 256), minus the mean of each frame."""
-    if part == WHOLE:  # the sums of 2 x 2 pixels, in integers
+    """Cut a part from frames (T, 32, 32), and return (T, 256) minus the mean of each frame."""
+    if part == WHOLE:  # Sums of 2 x 2 pixels are faster.
         rows = frames[:, ::2].astype(np.uint16) + frames[:, 1::2]
         sums = rows[:, :, ::2] + rows[:, :, 1::2]
         vectors = sums.reshape(len(frames), -1) * np.float32(0.25)
@@ -302,10 +310,10 @@ def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
 
 
 def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, float]) -> float:
-    """Correlate what changes in the frames (T, 256) of two videos, less for short stretches.
+    """Correlate the changes in the frames (T, 256) of two videos, and reduce it if they are short.
 
-    The mean over time is subtracted, because other videos may have the same background. Norms have
-    a lower bound of half a grey level, below which nothing moves.
+    The mean over time is subtracted, because different videos may have the same background. Norms
+    are at least half a grey level, below which nothing moves.
     """
     theirs, ours = theirs - theirs.mean(axis=0), ours - ours.mean(axis=0)
     least = DECISION.moves * np.sqrt(ours.size)
@@ -317,14 +325,14 @@ def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, floa
 def verified(
     outer: Views, inner: Views, guess: Hypothesis, edits: Collection[str]
 ) -> EditedCopy | None:
-    """Return what two videos share near a hypothesis, or None if they do not share enough.
+    """Return the stretch that two videos share near a hypothesis; None if it is too little.
 
     Args:
-        outer: Video whose part is shown by the other one.
+        outer: Video of which the other one shows a part.
         inner: Video that shows the part.
         guess: Hypothesis from :func:`~.copy_votes.hypotheses`.
-        edits: Kinds of copies to search, from ``EDITS``. They decide whether the speed varies and
-            how short the stretch may be.
+        edits: Kinds of copies to search, from ``EDITS``, which determine whether the speed may vary
+            and how short the stretch may be.
     """
     pair = _Pair(outer, inner, guess.mirrored)
     near, fine = np.ones(1), np.ones(1)

@@ -1,7 +1,7 @@
-"""Guesses, from single frames, which videos show parts of other videos.
+"""Hypotheses, from votes of single frames, about videos that show parts of other videos.
 
-Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
-displacement, a speed, a part and mirroring form a hypothesis.
+Frames of every video are searched among parts of the frames of all videos. Answers that agree on
+displacement, speed, part and mirroring form a hypothesis.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 from sce_video.options.find import MIRRORED, PARTS, SPEED
 
 # The settings of each step stand before it. They were chosen by hand on the development sets of
-# benchmarks/copy_queries.py, unless a reason for one value is given (docs/curate.md).
+# benchmarks/copy_queries.py, unless a reason for a value is given (docs/curate.md).
 
 #: Share of its score that a line in time loses per unit of the logarithm of its speed. If little
-#: moves, all speeds agree equally well, and the one nearest to 1 must win.
+#: moves, all speeds agree equally well, and the speed nearest to 1 should win.
 SPEED_COST = 0.08
 
 
@@ -41,8 +41,8 @@ class Line:
     """Time of the outer video as a linear function of the time of the inner one.
 
     Attributes:
-        pivot: Time of the inner video at which the line is anchored, seconds.
-        at: Time of the outer video that is shown at ``pivot``, seconds.
+        pivot: Time of the inner video in seconds, at which the line is anchored.
+        at: Corresponding time of the outer video in seconds.
         speed: Seconds of the outer video in one second of the inner one.
     """
 
@@ -51,13 +51,13 @@ class Line:
     speed: float
 
     def time(self, inner: float) -> float:
-        """Return the seconds of the outer video at a time of the inner one."""
+        """Return the time of the outer video at a time of the inner one, in seconds."""
         return self.at + self.speed * (inner - self.pivot)
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The guess that one video shows a part of another one.
+    """Hypothesis that a video shows a part of another one.
 
     Attributes:
         inner: Index of the video that shows the part.
@@ -65,7 +65,7 @@ class Hypothesis:
         mirrored: Whether the part is mirrored.
         line: Line that maps times of the inner video to times of the outer one.
         part: Left, top, width and height of the part, relative to the frame.
-        votes: Support of the guess by single frames, as a sum of votes.
+        votes: Sum of the votes of single frames for the hypothesis.
     """
 
     inner: int
@@ -87,12 +87,12 @@ class _SearchSettings:
     #: Sides of the parts, relative to the frame, that are searched only with ``parts``. Moved
     #: frames, borders and small crops are found without them.
     small_sides: tuple[float, ...] = (0.6, 0.5, 0.4)
-    #: Maximum number of answers to a frame, which are similar parts of other videos.
+    #: Largest number of answers to a frame, which are similar parts of other videos.
     answers: int = 64
-    #: Smallest correlation of an answer. Half of it is subtracted when answers are counted.
+    #: Smallest correlation of an answer. Half of it is subtracted from the vote of an answer.
     least: float = 0.7
-    #: If the last answer exceeds half of ``least`` by more than this, all answers to the frame
-    #: count less, because an answer that many videos give says little.
+    #: If the last answer exceeds half of ``least`` by more than this, the votes of all answers are
+    #: reduced, because an answer that many videos give means little.
     contrast: float = 0.1
     #: Number of gallery cells that a frame is compared with. More cells find more, but take longer.
     probes: int = 5
@@ -112,22 +112,21 @@ SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 class _VoteSettings:
     """Settings for forming hypotheses from answers that agree on a line in time and a part."""
 
-    #: Number of answers through which a line is laid. They are the most similar answers.
+    #: Number of most similar answers through which lines are drawn.
     seeds: int = 12
-    #: Seconds by which an answer may miss the line, less than the 0.25 s between two frames.
+    #: Seconds by which an answer may miss the line, less than the 0.25 s between queried frames.
     time_slack: float = 0.2
-    #: How far the place and size of a part may differ from the seed's, relative to the
-    #: frame: a little more than one step between the searched parts.
+    #: Largest difference in place and size between parts of a hypothesis, relative to the frame. It
+    #: is a little more than one step between the searched parts.
     part_slack: float = 0.13
-    #: Maximum number of hypotheses for two videos: if the first one is wrong, the second may be
-    #: right.
+    #: Largest number of hypotheses for two videos, in case the first one is wrong.
     tries: int = 2
     #: Minimum number of a video's frames that must match another video.
     least_frames: int = 2
     #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
     least_votes: float = 0.4
-    #: Number of pairs of a video whose votes are counted, as a multiple of the pairs that are
-    #: compared later. It exceeds 1, because pairs are ordered by an upper bound of the votes.
+    #: Number of pairs whose votes are counted, as a multiple of the pairs that are compared later.
+    #: It exceeds 1, because the pairs are preselected by an upper bound of their votes.
     counted: int = 2
 
 
@@ -137,7 +136,7 @@ _VOTES = _VoteSettings()
 def voted(
     t_in: np.ndarray, t_out: np.ndarray, parts: np.ndarray, similar: np.ndarray, speeds: np.ndarray
 ) -> Iterator[tuple[float, float, int]]:
-    """Yield the lines in time on which most answers agree, the best one first.
+    """Yield the lines in time on which most answers agree, the best first.
 
     Args:
         t_in: (n,) timestamps of the frames that were searched, seconds.
@@ -160,24 +159,23 @@ def voted(
         gap = np.abs(t_out[rows] - t_out[seeds, None] - line)
         good = near & (gap <= _VOTES.time_slack)
         weight = np.where(good, (similar[rows] - _SEARCH.least / 2) * (1 - gap), 0)
-        # Each frame votes once, although several parts may answer. The rows are in the order of the
-        # frames.
+        # Each frame votes once, although several parts may answer it. Rows are sorted by frame.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
-        # If little moves, all speeds agree, so choose the speed nearest to 1.
+        # If little moves, all speeds agree, and the speed nearest to 1 should win.
         total *= 1 - SPEED_COST * np.abs(np.log(speeds))[:, None]
         which, seed = np.unravel_index(int(total.argmax()), total.shape)
         yield float(total[which, seed]), float(speeds[which]), int(seeds[seed])
         left[rows[good[which, seed]]] = left[seeds[seed]] = False
 
 
-#: Frames whose answers are gathered together, which bounds the memory for them.
+#: Number of frames whose answers are processed together, which bounds the memory.
 _ASKED_AT_ONCE = 2**15
 
 
 @dataclass(frozen=True)
 class _Answers:
-    """Frames of some videos, and the parts of other videos that they resemble.
+    """Frames of some videos, and the parts of other videos that resemble them.
 
     Attributes:
         asker: (n,) indices of the videos whose frames were searched.
@@ -186,7 +184,7 @@ class _Answers:
         t_in: (n,) timestamps of the frames, seconds.
         t_out: (n,) timestamps of the parts, seconds.
         part: (n, 4) left, top, width and height of the parts, relative to the frame.
-        similar: (n,) correlations, less for frames that many parts resemble.
+        similar: (n,) correlations, which are reduced for frames that many parts resemble.
     """
 
     asker: np.ndarray
@@ -201,10 +199,10 @@ class _Answers:
 def _searched(
     videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str]
 ) -> Iterator[_Answers]:
-    """Yield the parts that frames resemble most, in the order of asker, owner and time.
+    """Yield the parts that resemble frames most, sorted by asker, owner and time.
 
-    Each yielded block contains the answers to the frames of some hundred videos. All parts, and
-    numbers of all answers, are in memory.
+    Each block contains the answers to the frames of some hundred videos. All parts, and the numbers
+    of all answers, are in memory.
     """
     shapes = squares(SEARCHED_SIDES + (_SEARCH.small_sides if PARTS in edits else ()))
     flips = (False, True) if MIRRORED in edits else (False,)
@@ -215,7 +213,7 @@ def _searched(
         frames, times = _at_rate(video, _SEARCH.index_rate)
         vectors = cut_grid(frames, shapes, SEARCHED_STEP, some)
         vectors = vectors / norms(vectors)[..., None].astype(np.float64)
-        # Flat parts answer to nothing.
+        # Flat parts resemble nothing.
         frame, part = np.nonzero(np.einsum("...i,...i->...", vectors, vectors) > _SEARCH.least**2)
         gallery.append(as_bytes(torch.from_numpy(vectors[frame, part])))
         part[part >= grid] += len(places) - grid
@@ -229,11 +227,11 @@ def _searched(
             facts = np.full(len(kept), number), times[kept], np.full(len(kept), flip)
             askers.append(np.stack(facts, axis=1))
     asker, owner = np.concatenate(askers), np.concatenate(owners)
-    if not len(asker) or not len(owner):  # nothing but flat frames
+    if not len(asker) or not len(owner):  # All frames are flat.
         return
     rows = torch.cat(gallery)
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
-    # With this number of cells, assigning rows to cells costs as much as the search.
+    # With this number of cells, assigning rows to cells takes as long as the search.
     cells = max(1, round(len(rows) ** 0.5 / 2))
     similar, where = nearest_in_cells(
         torch.cat(queries),
@@ -251,7 +249,7 @@ def _searched(
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
         near = similar[begin:end].numpy()
         query, slot = np.nonzero(near >= _SEARCH.least)
-        # An answer that many videos give counts only by the amount by which it is better.
+        # If many videos give an answer, only what exceeds their similarity is counted.
         common = np.maximum(0, near[:, -1] - _SEARCH.least / 2 - _SEARCH.contrast)
         values, asked = near[query, slot] - common[query], asker[begin:end][query]
         found = owner[where[begin:end].numpy()[query, slot]]
@@ -269,7 +267,7 @@ def _searched(
 
 
 def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return frames at equal steps, and their times in seconds."""
+    """Return frames at ``rate`` per second, and their times in seconds."""
     times = (np.arange(max(1, int(video.end * rate))) + 0.5) / rate
     return video.frames[shown_at(video.times, times)], times
 
@@ -277,19 +275,19 @@ def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
 def hypotheses(
     videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str], most: int
 ) -> list[Hypothesis]:
-    """Guess, from single frames, which videos show parts of other videos.
+    """Form hypotheses, from single frames, about videos that show parts of other videos.
 
     Args:
-        videos: Videos without borders, or their :func:`changes`, each with further parts to search.
+        videos: Videos without borders, or their changes, each with further parts to search.
         edits: Kinds of copies to search, from ``EDITS``.
-        most: Maximum number of hypotheses per video. The hypotheses with the most votes are kept.
+        most: Largest number of hypotheses per video, those with the most votes.
     """
     blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
     return [guess for block in blocks for guess in block]
 
 
 def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypothesis]:
-    """Return the hypotheses with the most votes for every asker, on which its answers agree."""
+    """Return the hypotheses with the most votes for each asker."""
     if not len(answers.asker):
         return []
     speeds = SPEEDS if SPEED in edits else np.ones(1)
@@ -297,7 +295,7 @@ def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypoth
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     fresh = np.diff(answers.t_in, prepend=-1) != 0
     fresh[starts] = True
-    # Upper bound of the votes of an answer: the sum of the best vote of each frame.
+    # Upper bound of the votes of a pair: the sum of the best vote of each frame.
     firsts = np.flatnonzero(fresh)
     bound = np.maximum.reduceat(answers.similar, firsts) - _SEARCH.least / 2
     groups = np.searchsorted(firsts, starts)

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from sce_video.curation.selection import Curation
     from sce_video.curation.write import CurationReport
 
-# Names in the folder of the results.
+#: Index in the folder of the results.
 _INDEX = "index"
+#: Page in the folder of the results.
 _PAGE = "curation.html"
+#: Earlier decisions of a reader in the folder of the results.
 _DECISIONS = "decisions.csv"
 
 
@@ -30,8 +32,8 @@ class CurateResult:
     """Result of a curation.
 
     Attributes:
-        found: Result of the curation.
-        report: Summary of the files that were written.
+        found: Groups, outliers, clusters and subset.
+        report: Summary of the written files.
         page: Path of the page; None if it was not written.
     """
 
@@ -44,15 +46,15 @@ def curate(options: CurateOptions) -> CurateResult:
     """Find near-duplicates, outliers, clusters and a diverse subset, and write lists and a page.
 
     Raises:
-        FileNotFoundError: If a named file or folder is missing.
-        ValueError: If the source is not usable, or the videos' features are all equal.
+        FileNotFoundError: If a given file or folder is missing.
+        ValueError: If the source cannot be used, or the features of all videos are equal.
     """
     _check_files(options)
-    # Imported here, so that wrong names are reported before torch loads.
+    # Import this only here, so that wrong names are reported before torch loads.
     from sce_video.curation.curation_page import write_curation_page
     from sce_video.curation.selection import curate_videos, read_decisions
     from sce_video.curation.write import check_curated_folder, write_curation
-    from sce_video.find.stored_features import read_videos
+    from sce_video.find.reading import read_videos
 
     check_curated_folder(options.out, options.keep, options.overwrite)
     out, source = Path(options.out), options.source
@@ -61,14 +63,14 @@ def curate(options: CurateOptions) -> CurateResult:
     if options.checkpoint is not None:
         source = _embed(options, options.checkpoint, out / _INDEX)
     videos = read_videos(source, options.labels, options.classes, options.column)
-    # Create the folder only after reading, so that a wrong source leaves none behind.
+    # Create the folder only after the source was read, so that a wrong source leaves nothing.
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         bars: dict[str, Callable[[int, bool], None]] = {}
 
         def count(what: str, total: int, failed: bool) -> None:
             if what not in bars:
-                stack.close()  # finishes the bar before
+                stack.close()  # finishes the previous bar
                 bars[what] = stack.enter_context(progress_bar(what))
             bars[what](total, failed)
 
@@ -81,7 +83,7 @@ def curate(options: CurateOptions) -> CurateResult:
 
 
 def _check_files(options: CurateOptions) -> None:
-    """Raise an error for missing files, or a source of the wrong kind."""
+    """Raise an error if a file is missing, or the source is not of a supported kind."""
     check_out(options.out)
     check_exists(options.labels, "file")
     check_exists(options.decisions, "file")
@@ -106,7 +108,7 @@ def _check_files(options: CurateOptions) -> None:
 
 
 def _embed(options: CurateOptions, checkpoint: str, folder: Path) -> str:
-    """Embed a folder or a table of videos and return the folder of the index."""
+    """Embed a folder or a table of videos, and return the folder of the index."""
     from sce_video.find.index import build_index
     from sce_video.inference.embed import ViewOptions
     from sce_video.inference.model import load_model

@@ -1,11 +1,10 @@
-"""The page of a curation: duplicates, outliers, clusters and subset, with a clip of each video."""
+"""Page of a curation with near-duplicates, outliers, clusters and the diverse subset as clips."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,18 +26,17 @@ from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip
 
 @dataclass(frozen=True)
 class _ShownSettings:
-    """Limits on the entries of each section. Every shown video has a clip in the page."""
+    """Largest numbers of entries per section, because the page contains a clip of each video."""
 
-    #: Number of groups of near-duplicates. The limit is generous, because each group needs a
-    #: decision by the reader.
+    #: Number of groups of near-duplicates. It is large, because the reader decides on each group.
     groups: int = 100
-    #: Number of removed videos shown for a group.
+    #: Number of removed videos per group.
     of_group: int = 7
     outliers: int = 16
     subset: int = 24
-    #: Number of clusters, and of stretches that many videos share.
+    #: Number of clusters, and of shared stretches such as intros.
     clusters: int = 40
-    #: Number of videos shown that were removed for little motion.
+    #: Number of videos that were removed because they hardly move.
     still: int = 24
 
 
@@ -46,10 +44,12 @@ _SHOWN = _ShownSettings()
 
 
 def write_curation_page(path: str | os.PathLike, found: Curation, report: CurationReport) -> None:
-    """Write the page: duplicates, outliers, clusters and subset with clips.
+    """Write the page of a curation.
 
-    ``found`` is the result of :func:`~sce_video.curation.selection.curate_videos`, and ``report``
-    the result of :func:`write_curation`.
+    Args:
+        path: Path of the page.
+        found: Result of :func:`~sce_video.curation.selection.curate_videos`.
+        report: Result of :func:`~sce_video.curation.write.write_curation`.
     """
     counts = report.counts
     facts = [
@@ -62,8 +62,8 @@ def write_curation_page(path: str | os.PathLike, found: Curation, report: Curati
     notes = list(report.notes)
     if found.duplicates.unread:
         notes.append(
-            f"{counts.not_compared} videos could not be compared by frames, and are kept: see "
-            "report.json."
+            f"{counts.not_compared} videos are kept because their frames could not be compared. "
+            "The reasons are in report.json."
         )
     sections = [_duplicates(found)]
     if found.duplicates.shared:
@@ -74,37 +74,36 @@ def write_curation_page(path: str | os.PathLike, found: Curation, report: Curati
     sections += [_outliers(found), _clusters(found)]
     if found.subset:
         sections.append(_subset(found))
-    lead = f"Features of {found.videos.source}. Point at a clip, or tap it, to play it."
+    lead = f"Features from {found.videos.source}. Point at a clip, or tap it, to play it."
     name = os.path.basename(os.path.normpath(found.videos.root or found.videos.source))
     write_clip_groups(path, f"Curation of {name}", lead, facts, sections, notes=notes)
 
 
-def _clip(found: Curation, row: int, fact: str = "", mark: str = "") -> ShownClip:
-    return ShownClip(found.videos.paths[row], found.videos.files[row], fact, mark)
+def _clip(found: Curation, row: int, fact: str = "") -> ShownClip:
+    return ShownClip(found.videos.paths[row], found.videos.files[row], fact)
 
 
-def _shown(items: Sequence[Any], most: int, what: str) -> str:
+def _shown(items: Sequence[object], most: int, what: str) -> str:
+    """Return a sentence about the number of shown items; empty if all are shown."""
     return f" The first {most} of {len(items):,} {what} are shown." if len(items) > most else ""
 
 
 def _duplicates(found: Curation) -> ClipSection:
-    """Show the groups of near-duplicates, on which a reader decides. Decided groups come last.
+    """Show the groups of near-duplicates, so that a reader can decide which videos to keep.
 
-    Each video shows its similarity, frame size, bitrate and length. A button keeps the best video
-    of each group by one of these qualities.
+    Groups without a decision come first. Each video has its similarity, frame size, bitrate and
+    length. Buttons keep the best video of each group by one of these qualities.
     """
     groups = sorted(found.duplicates.groups, key=lambda group: is_decided(found, group))
     if found.options.duplicates == NONE:
-        note = "They were not searched."
+        note = "Near-duplicates were not searched."
     else:
-        what = (
-            "frames correlate" if found.options.duplicates == FRAMES else "features have a cosine"
-        )
+        what = "frame correlation" if found.options.duplicates == FRAMES else "feature cosine"
         more = _shown(groups, _SHOWN.groups, "groups") if groups else " There are none."
-        also = f", their changes by {COPY_SIMILARITY:g}," if found.options.copies else ""
+        also = f", or {COPY_SIMILARITY:g} for edited copies" if found.options.copies else ""
         note = (
-            f"Videos whose {what} by {found.options.threshold:g}{also} or more with another video "
-            f"of the group. Kept: {kept_of_a_group(found)}.{more}"
+            f"Each video resembles another one of its group with a {what} of at least "
+            f"{found.options.threshold:g}{also}. Preferred: {kept_of_a_group(found)}.{more}"
         )
     rows = []
     for group in groups[: _SHOWN.groups]:
@@ -121,19 +120,20 @@ def _duplicates(found: Curation) -> ClipSection:
             clips.append(_clip(found, row, fact)._replace(decision=decision, quality=quality))
         beyond = [found.videos.paths[row] for row, _, _ in shown[_SHOWN.of_group + 1 :]]
         decided = " · decided" if is_decided(found, group) else ""
-        left_out = f"and {len(beyond)} more, in report.json" if beyond else ""
+        left_out = f"and {len(beyond)} more, listed in report.json" if beyond else ""
         rows.append(ClipRow(f"{len(shown)} videos{decided}", clips, left_out, beyond))
     choices = None
     if rows:
         choices = _choices(found)
         note += (
-            f" Change that here, save {DECISIONS} next to this page and run again with --overwrite."
+            f" To keep other videos, choose them here, save {DECISIONS} next to this page, and run "
+            "the command again with --overwrite."
         )
     return ClipSection("duplicates", "Near-duplicates", note, rows, choices)
 
 
 def _choices(found: Curation) -> Choices:
-    """Return what a reader may decide on the page, and what was decided before."""
+    """Return the decisions that a reader can make on the page, and the earlier decisions."""
     apart = found.decisions.apart
     pairs = {(one, two) for one in apart for two in apart[one] if (two, one) >= (one, two)}
     decided = [(path, KEPT, "") for path in sorted(found.decisions.keep)]
@@ -145,11 +145,11 @@ def _choices(found: Curation) -> Choices:
 
 
 def _shared(found: Curation) -> ClipSection:
-    """Show intros and credits: the first videos of each, with begin and end in each video."""
+    """Show stretches such as intros and credits, with the first videos that contain them."""
     parts = found.duplicates.shared
     note = (
-        f"Stretches that are a part of more than {found.options.intros} videos, such as intros and "
-        f"credits. They make no copies; all of them are in {INTROS}."
+        f"Stretches that occur in more than {found.options.intros} videos, such as intros and "
+        f"credits. They do not make the videos copies. {INTROS} lists all of them."
     ) + _shown(parts, _SHOWN.clusters, "stretches")
     rows = []
     for number, part in enumerate(parts[: _SHOWN.clusters], 1):
@@ -163,13 +163,14 @@ def _shared(found: Curation) -> ClipSection:
 
 
 def _motion(found: Curation) -> ClipSection:
-    """Show the removed videos, the stillest first, and the kept ones with the least motion."""
+    """Show the removed videos, the stillest first, and the kept videos with the least motion."""
     motion = found.motion
     assert motion is not None
     note = (
-        "Motion: how much frames half a second apart differ, in grey levels of thumbnails of 32 x "
-        f"32 pixels, mean over time. Removed: below {motion.limit:.2f} (quantile "
-        f"{found.options.motion:g}), and frozen videos, in which no step differs by 0.5."
+        "Motion is the mean difference of frames half a second apart, in grey levels of 32 x 32 "
+        f"thumbnails. Videos with a motion below {motion.limit:.2f} (quantile "
+        f"{found.options.motion:g}) were removed, and so were frozen videos, in which no two such "
+        "frames differ by 0.5."
     ) + (_shown(motion.removed, _SHOWN.still, "videos") if motion.removed else " There are none.")
     keep = np.array(found.keep, dtype=np.int64)
     keep = keep[np.isfinite(motion.motion[keep])]
@@ -177,7 +178,7 @@ def _motion(found: Curation) -> ClipSection:
     rows = []
     for title, videos in (
         ("Removed", motion.removed[: _SHOWN.still]),
-        ("Kept, of the least motion", least),
+        ("Kept videos with the least motion", least),
     ):
         facts = [f"{motion.motion[r]:.2f}, frozen {100 * motion.frozen[r]:.0f} %" for r in videos]
         clips = [_clip(found, row, fact) for row, fact in zip(videos, facts, strict=True)]
@@ -186,13 +187,13 @@ def _motion(found: Curation) -> ClipSection:
 
 
 def _outliers(found: Curation) -> ClipSection:
-    """Show the videos far from all others, the farthest first."""
+    """Show the outliers, the farthest first."""
     rows = found.outliers
     fate = "removed" if found.options.drop_outliers else "kept"
     more = _shown(rows, _SHOWN.outliers, "outliers") if rows else " There are none."
     note = (
-        "Videos far from all others in features: the mean cosine distance to the 10 nearest is "
-        f"above {found.limit:.3f}. They were {fate}.{more}"
+        "Videos whose features are far from all others, with a mean cosine distance above "
+        f"{found.limit:.3f} to the 10 nearest videos. They were {fate}.{more}"
     )
     shown = rows[: _SHOWN.outliers]
     clips = [_clip(found, row, f"{float(found.distances[row]):.3f}") for row in shown]
@@ -200,10 +201,12 @@ def _outliers(found: Curation) -> ClipSection:
 
 
 def _clusters(found: Curation) -> ClipSection:
+    """Show examples of each cluster."""
     examples = cluster_examples(found)
     note = (
-        "Spherical k-means of the features; the first examples of a cluster are those nearest to "
-        "its centre, the last one is the farthest." + _shown(examples, _SHOWN.clusters, "clusters")
+        "Clusters of the features by spherical k-means. The first examples are the nearest to the "
+        "centre of the cluster, and the last one is the farthest."
+        + _shown(examples, _SHOWN.clusters, "clusters")
     )
     rows = [
         ClipRow(
@@ -217,10 +220,10 @@ def _clusters(found: Curation) -> ClipSection:
 
 
 def _subset(found: Curation) -> ClipSection:
-    """Show the first videos of the diverse subset, in its order."""
+    """Show the first videos of the diverse subset, in the order in which they were chosen."""
     rows = found.subset
     note = (
-        "The most diverse videos, each the farthest from those before it (k-centre greedy)."
+        "The most diverse videos. Each one is the farthest from all before it (k-centre greedy)."
         + _shown(rows, _SHOWN.subset, "videos")
     )
     clips = [_clip(found, row, f"{i}") for i, row in enumerate(rows[: _SHOWN.subset], 1)]

@@ -1,22 +1,157 @@
-"""Finds copies that were edited more than near-duplicates, by frame votes, then alignment."""
+"""Search for copies that were edited more than near-duplicates.
+
+Each video is prepared in two views: without borders, and reduced to what changes. In both views,
+single frames vote for hypotheses (:mod:`~sce_video.curation.copy_votes`), which alignment confirms
+or rejects (:mod:`~sce_video.curation.copy_alignment`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
 
 from sce_video.curation.comparison import StoredThumbnails, ThumbnailFile, computed
-from sce_video.curation.copy_alignment import DECISION, EditedCopy, verified
-from sce_video.curation.copy_views import Views, changes, rectangles, without_borders
+from sce_video.curation.copy_alignment import DECISION, EditedCopy, Views, verified
 from sce_video.curation.copy_votes import Hypothesis, hypotheses
+from sce_video.curation.matching import FLAT, SIDE, Part, Thumbnails, cut_part
 from sce_video.options.find import PARTS
 
-#: Seconds of a video that are read with ``late``.
+# The settings of each step stand before it. They were chosen by hand on the development sets of
+# benchmarks/copy_queries.py, unless a reason for a value is given (docs/curate.md).
+
+#: Number of seconds that are read from each video with ``late``.
 LATE_SECONDS = 3600.0
-#: Smallest similarity of a copy. Videos that are not copies stay below it in two generated sets
+#: Smallest similarity of a copy. In two generated sets, videos that are not copies stay below it
 #: (docs/curate.md).
 COPY_SIMILARITY = 0.85
+
+
+def without_borders(video: Thumbnails) -> Thumbnails:
+    """Cut off borders that always have one grey level.
+
+    The rest is resized to 32 x 32 pixels again, so that a moved or letterboxed copy shows only a
+    part of its original. At least a third of each side remains. A video without borders, or with
+    only one grey level, is returned unchanged.
+    """
+    frames = video.frames[:: max(1, len(video.frames) // 64)].astype(np.float32)
+    spread = frames.std(axis=0)
+    box = []
+    for axis in (0, 1):  # rows, columns
+        # A border does not change over time, and is flat along its direction.
+        still = (spread.mean(axis=1 - axis) < 1.5) & (frames.mean(axis=0).std(axis=1 - axis) < FLAT)
+        filled = np.flatnonzero(~still)
+        low, high = (filled[0], filled[-1] + 1) if len(filled) else (0, SIDE)
+        if high - low < SIDE // 3:
+            low, high = 0, SIDE
+        box.append((int(low), int(high)))
+    if box == [(0, SIDE), (0, SIDE)]:
+        return video
+    (top, low), (left, right) = box
+    part = left / SIDE, top / SIDE, (right - left) / SIDE, (low - top) / SIDE
+    return replace(video, frames=cut_part(video.frames, part, SIDE).round().astype(np.uint8))
+
+
+#: Seconds before and after a frame over which the mean is computed.
+_AROUND = 1.0
+#: Factor for the difference from the mean, so that rounding to bytes preserves small changes.
+_GAIN = 3.0
+#: Number of frames that are processed together. The sums of an hour would take gigabytes.
+_CHANGED_AT_ONCE = 1024
+
+
+def changes(video: Thumbnails) -> Thumbnails:
+    """Return what changes in a video: 128 + 3 (frame - mean over two seconds).
+
+    Text, pictures and backgrounds that do not move vanish.
+    """
+    firsts = np.searchsorted(video.times, video.times - _AROUND)
+    lasts = np.searchsorted(video.times, video.times + _AROUND, "right")
+    found = np.empty_like(video.frames)
+    for begin in range(0, len(found), _CHANGED_AT_ONCE):
+        rows = slice(begin, begin + _CHANGED_AT_ONCE)
+        first, last = firsts[rows] - firsts[begin], lasts[rows] - firsts[begin]
+        near = video.frames[firsts[begin] : lasts[rows][-1]]
+        total = np.zeros((len(near) + 1, SIDE, SIDE), dtype=np.int32)
+        total[1:] = near
+        for row in range(1, len(near)):  # np.cumsum over the first axis takes 16 times as long
+            total[row + 1] += total[row]
+        mean = np.subtract(total[last], total[first], dtype=np.float32)
+        mean *= (-_GAIN / (last - first)).astype(np.float32)[:, None, None]
+        mean += video.frames[rows] * np.float32(_GAIN) + 128.5  # The conversion to bytes rounds.
+        found[rows] = mean.clip(0, 255)
+    return replace(video, frames=found)
+
+
+@dataclass(frozen=True)
+class _RectangleSettings:
+    """Settings for finding rectangles with fixed edges in thumbnails of 32 x 32 pixels."""
+
+    #: Largest number of rectangles per video. Each one adds a searched part to every frame.
+    most: int = 4
+    #: Smallest side in pixels, almost a third of the frame.
+    smallest: int = 10
+    #: Smallest score of a rectangle, the mean of its sides plus its weakest side.
+    least_score: float = 0.4
+    #: Largest score of a pixel, so that a short strong piece does not make a side.
+    most_of_a_pixel: float = 0.7
+    #: Number of frames, at equal steps, over which edges are averaged.
+    frames: int = 40
+
+
+_RECTANGLES = _RectangleSettings()
+
+
+def rectangles(video: Thumbnails) -> list[Part]:
+    """Find up to four rectangles that may show another video, the best first.
+
+    The sides of a rectangle are edges that do not move. At an edge, the difference of neighbouring
+    pixels, averaged over time, is larger than two pixels away. The score of a rectangle is the mean
+    over its sides plus the weakest side. Sides at the border of the frame are ignored.
+    """
+    frames = video.frames[:: max(1, len(video.frames) // _RECTANGLES.frames)].astype(np.float32)
+    spans = _spans()
+    low, high = spans.T
+    lengths = (high - low).astype(np.float32)[:, None]
+    sums, worst = [], []
+    bound = _RECTANGLES.most_of_a_pixel
+    for axis in (2, 1):  # edges between columns, between rows
+        step = np.abs(np.diff(frames, axis=axis)).mean(axis=0)
+        step = step if axis == 2 else step.T  # (along the edge, edges)
+        wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
+        edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
+        # The borders of the frame have no edge.
+        total = np.cumsum(np.pad(edge.clip(-bound, bound), ((1, 0), (1, 1))), axis=0)
+        mean = (total[high] - total[low]) / lengths
+        sums.append(mean[:, low] + mean[:, high])
+        mean[:, [0, SIDE]] = np.inf
+        worst.append(np.minimum(mean[:, low], mean[:, high]))
+    # Scores by the span of rows and the span of columns.
+    inside = (low > 0).astype(np.float32) + (high < SIDE)
+    sides = inside[:, None] + inside
+    score = (sums[0] + sums[1].T) / np.maximum(sides, 1)
+    score += np.minimum(worst[0], worst[1].T)
+    score[sides < 2] = -1.0
+    found: list[Part] = []
+    for _ in range(_RECTANGLES.most):
+        row, column = divmod(int(score.argmax()), len(spans))
+        if score[row, column] < _RECTANGLES.least_score:
+            break
+        (top, end), (left, right) = spans[row].tolist(), spans[column].tolist()
+        found.append((left / SIDE, top / SIDE, (right - left) / SIDE, (end - top) / SIDE))
+        near = [np.abs(spans - spans[n]).max(axis=1) <= 1 for n in (row, column)]
+        score[np.ix_(*near)] = -1.0
+    return found
+
+
+@cache
+def _spans() -> np.ndarray:
+    """Return begin and end (n, 2) of every interval of pixels that a rectangle may cover."""
+    ends = [(a, b) for a in range(SIDE) for b in range(a + _RECTANGLES.smallest, SIDE + 1)]
+    return np.array(ends)
 
 
 def _guesses(
@@ -26,9 +161,9 @@ def _guesses(
     edits: Collection[str],
     most: int,
 ) -> dict[int, list[Hypothesis]]:
-    """Return each video's hypotheses with the most votes, by the lower of their two videos.
+    """Return the hypotheses with the most votes for each video, by the lower of the two videos.
 
-    ``prepared`` gets the videos without borders and their changes, one after the other.
+    The two views of each video are added to ``prepared``.
     """
     inside = []
     for row, number in enumerate(numbers):
@@ -56,15 +191,15 @@ def edited_copies(
     on_step: Callable[[str, int, bool], None] | None = None,
     least: float = COPY_SIMILARITY,
 ) -> list[EditedCopy]:
-    """Return the copies among stored videos in their order, and only the best one of two videos.
+    """Find the copies among stored videos, and return the best copy of each pair in their order.
 
-    Searched parts need 9 KB of memory per second of video, a fifth of it without ``parts``. Until
-    the end of the search, a second file next to the file of ``stored`` needs twice as much space.
+    Each second of video needs 9 KB of memory, or a fifth of that without ``parts``. During the
+    search, a second file in the folder of ``stored`` needs twice as much space as the first.
 
     Args:
         stored: Thumbnails of the videos.
         edits: Kinds of copies to search, from ``EDITS``.
-        most: Maximum number of hypotheses per video that are compared.
+        most: Largest number of hypotheses that are compared for each video.
         workers: Number of processes. 0 compares in this process.
         on_step: Called with ``comparing copies``, the number of videos and False after each video.
         least: Smallest similarity that makes a video a copy.
@@ -89,12 +224,12 @@ def edited_copies(
 
 @dataclass(frozen=True)
 class _Guesses:
-    """Hypotheses on pairs that share one video, which are compared by one process.
+    """Hypotheses about one video and several others, which a process compares.
 
     Attributes:
         edits: Kinds of copies to search, from ``EDITS``.
         guesses: Hypotheses to compare.
-        places: Positions of each video's thumbnails and changes in their file, by its number.
+        places: Positions of the two views of each video in the file, by the video's number.
     """
 
     edits: Collection[str]
@@ -102,15 +237,15 @@ class _Guesses:
     places: dict[int, tuple[StoredThumbnails, StoredThumbnails]]
 
     def read(self, number: int) -> Views:
-        """Read a video and its changes."""
+        """Read the two views of a video."""
         plain, changed = self.places[number]
         return Views(plain.read(), changed.read())
 
 
 def verify_all(item: _Guesses) -> list[EditedCopy]:
-    """Return each pair's best copy among hypotheses on pairs that share one video.
+    """Return the best copy of each pair of videos in an item.
 
-    The hypothesis with the most votes is tried first. The others are left out once it is certain.
+    The hypotheses of a pair are tried in the order of their votes, until a copy is certain.
     """
     pairs: dict[tuple[int, int], list[Hypothesis]] = {}
     for guess in sorted(item.guesses, key=lambda guess: -guess.votes):

@@ -1,10 +1,10 @@
 """Comparison of two videos by their thumbnails, over displacements in time and crops.
 
-A copy that was cropped and trimmed shows, at a constant displacement in time, a constant part of
-the other video's frames. So some frames of one video (anchors) are compared with every part of a
-grid in every frame of the other, by normalised cross-correlation, and the similarity is averaged
-over the anchors *before* the best displacement and part are chosen: frames of another video that
-resemble one anchor do not resemble all of them in the same order and place.
+A copy that was cropped and trimmed shows a constant part of the other video's frames at a constant
+displacement in time. Some frames of one video (anchors) are therefore compared, by normalised
+cross-correlation, with every part of a grid in every frame of the other video. The similarity is
+averaged over the anchors *before* the best displacement and part are chosen. A different video may
+resemble one anchor, but not all of them in the same order and place.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from sce_video.datasets.sources import open_video, video_exists
 SIDE = 32
 #: Number of frames per second in the first comparison.
 RATE = 16.0
-#: Maximum number of frames per second that are kept. The refinement in time uses all of them.
+#: Largest number of frames per second that are kept. The refinement in time uses all of them.
 MAX_RATE = 32.0
-#: Maximum number of seconds that are read from the beginning of a video.
+#: Largest number of seconds that are read from the beginning of a video.
 MAX_SECONDS = 60.0
-#: Time limit in seconds for reading a file. Stretches longer than this may take as long as they
-#: last.
+#: Time limit in seconds for reading a file. A longer stretch may take as long as it lasts.
 READ_SECONDS = 60.0
 
 
@@ -39,21 +38,21 @@ READ_SECONDS = 60.0
 class Thumbnails:
     """Small frames of a video from its beginning."""
 
-    # (T, 32, 32) uint8 luma: all, or every n-th if there are more than ``MAX_RATE`` per second.
+    # (T, 32, 32) uint8 luma of all frames, or of every n-th above ``MAX_RATE`` per second.
     frames: np.ndarray
-    times: np.ndarray  # (T,) float64, when each begins, seconds
-    duration: float  # of the whole video, in seconds
-    height: int  # of its frames, in pixels
+    times: np.ndarray  # (T,) float64 start of each frame in seconds
+    duration: float  # duration of the whole video in seconds
+    height: int  # height of the original frames in pixels
     width: int
     most: float = MAX_SECONDS  # seconds of the video from which frames were read
 
     @property
     def end(self) -> float:
-        """Return the end of the last frame, seconds."""
+        """End of the last frame in seconds."""
         return min(self.duration, self.most)
 
     def sampled(self) -> np.ndarray:
-        """Return frames (T', 32, 32) of the first minute, ``RATE`` per second."""
+        """Return the frames (T', 32, 32) of the first minute, ``RATE`` per second."""
         count = max(1, int(min(self.end, MAX_SECONDS) * RATE))
         # Use the middle of each interval, because timestamps are rounded.
         return self.frames[shown_at(self.times, (np.arange(count) + 0.5) / RATE)]
@@ -65,8 +64,7 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
     Frames are converted to luma and averaged to 32 x 32 pixels.
 
     Raises:
-        VideoDecodeError: If the file is missing, cannot be decoded, or takes longer to read than
-            ``READ_SECONDS`` and than the part that is read lasts.
+        VideoDecodeError: If the file is missing, cannot be decoded, or takes too long to read.
     """
     import cv2
 
@@ -80,7 +78,7 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         kept = max(1.0, min(reader.duration, most) * MAX_RATE)
         wanted = np.arange(0, len(times), math.ceil(len(times) / kept))
         small, indices, size = [], [], (0, 0)
-        # Read in one pass, because every other part would begin at a key frame before it.
+        # Read all frames in one pass, because every further pass would start at a key frame.
         for numbers, frames in reader.stream(wanted, patience):
             check_deadline(file, deadline)
             indices.extend(numbers.tolist())
@@ -91,33 +89,31 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         if not small:
             raise VideoDecodeError(file, "no frame can be decoded")
         duration = reader.duration
-        if indices[-1] != wanted[-1]:  # fewer frames than the header states
+        if indices[-1] != wanted[-1]:  # The video has fewer frames than its header states.
             duration = 2 * times[indices[-1]] - times[max(0, indices[-1] - 1)]
         times, start = times[indices], times[indices[0]]
         return Thumbnails(np.stack(small), times - start, float(duration - start), *size, most)
 
 
-#: Side of a compared part in pixels. It is enough to tell videos apart, and the encoding has no
-#: effect.
+#: Side of a compared part in pixels, enough to tell videos apart, but not their encodings.
 _PART = 8
-#: Sides of the parts relative to the frame. Smaller ones would need many more parts.
+#: Sides of the parts relative to the frame. Smaller sides would need many more parts.
 SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
-#: Step between the places of the parts, relative to the frame. The refinement closes the gaps.
+#: Step between the places of the parts, relative to the frame. The refinement fills the gaps.
 STEP = 0.05
 #: Sides of the parts that are searched for candidates, relative to the frame.
 SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
-#: Step between the places of searched parts, twice ``STEP``, because every video's parts are kept.
+#: Step between the places of searched parts, large because the parts of all videos are kept.
 SEARCHED_STEP = 0.1
 #: Minimum number of compared frames of the shorter video, at equal steps.
 ANCHORS = 8
 #: Share of the compared frames that both videos must show, about two thirds of the shorter video.
 _LEAST_INSIDE = 0.65
-#: Number of correlations computed together, 4 bytes each: 16 MB, or one video's if it has more.
+#: Number of correlations that are computed together (16 MB), or those of one video if more.
 _COMPARED = 2**22
 #: Number of frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
-#: A part with a lower standard deviation in grey levels counts as flat. Flat parts match
-#: everything.
+#: Standard deviation in grey levels below which a part is flat. Flat parts match everything.
 FLAT = 3.0
 #: Left, top, width and height of a part, relative to the frame.
 Part = tuple[float, float, float, float]
@@ -143,7 +139,7 @@ class Alignment:
 
 
 def averaging(starts: np.ndarray, lengths: np.ndarray | float, side: int) -> np.ndarray:
-    """Return matrices (n, side, 32) that average the pixels of intervals of the frame."""
+    """Return matrices (n, side, 32) that average the pixels in intervals of the frame."""
     edges = (starts[:, None] + np.reshape(lengths, (-1, 1)) * _shares(side)) * SIDE
     pixels = np.arange(SIDE)
     low, high = edges[:, :-1, None], edges[:, 1:, None]
@@ -158,7 +154,7 @@ def _shares(count: int) -> np.ndarray:
 
 @cache
 def _axis(scale: float, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the starts of intervals of one length, and their averaging matrices (n, 8, 32)."""
+    """Return the starts of intervals of one length, and their matrices from :func:`averaging`."""
     room = 1.0 - scale
     starts = np.linspace(0.0, room, round(room / step) + 1)
     return starts, averaging(starts, scale, _PART)
@@ -168,8 +164,7 @@ def _axis(scale: float, step: float) -> tuple[np.ndarray, np.ndarray]:
 Shape = tuple[float, float]
 
 
-#: Relative height and width of the parts, which have equal proportions or are cut along one axis
-#: only.
+#: Relative height and width of the parts, which are cut along both axes equally or along one axis.
 _SHAPES = (
     *((s, s) for s in SCALES),
     *((1.0, s) for s in SCALES[1:]),
@@ -179,7 +174,7 @@ _SHAPES = (
 
 @cache
 def grid_parts(shapes: Sequence[Shape], step: float) -> tuple[Part, ...]:
-    """Return the parts of some shapes at each place of a grid, in the order of :func:`cut_grid`."""
+    """Return the parts of some shapes at all places of a grid, in the order of :func:`cut_grid`."""
     return tuple(
         (float(left), float(top), wide, high)
         for high, wide in shapes
@@ -189,16 +184,16 @@ def grid_parts(shapes: Sequence[Shape], step: float) -> tuple[Part, ...]:
 
 
 def squares(sides: Sequence[float]) -> tuple[Shape, ...]:
-    """Return the shapes of parts that have the proportions of the frame."""
+    """Return the shapes of parts with the proportions of the frame."""
     return tuple((side, side) for side in sides)
 
 
 def cut_grid(
     frames: np.ndarray, shapes: Sequence[Shape], step: float, others: Sequence[Part] = ()
 ) -> np.ndarray:
-    """Cut parts from frames (T, 32, 32): pixels (T, P, 64) minus the mean of each part.
+    """Cut parts from frames (T, 32, 32), and return (T, P, 64) minus the mean of each part.
 
-    The parts are :func:`grid_parts`, then ``others``.
+    The parts are those of :func:`grid_parts`, then ``others``.
     """
     frames = frames.astype(np.float32)
     found = []
@@ -219,7 +214,7 @@ def cut_grid(
 
 
 def cut_part(frames: np.ndarray, part: Part, side: int) -> np.ndarray:
-    """Cut one part from frames (T, 32, 32), averaged to (T, side, side) float32."""
+    """Cut a part from frames (T, 32, 32), averaged to (T, side, side) float32."""
     left, top, wide, high = part
     rows = averaging(np.array([top]), high, side)[0]
     columns = averaging(np.array([left]), wide, side)[0]
@@ -227,10 +222,10 @@ def cut_part(frames: np.ndarray, part: Part, side: int) -> np.ndarray:
 
 
 def query_vectors(frames: np.ndarray) -> np.ndarray:
-    """Return frames (n, 32, 32) as unit vectors (n, 64), to search among :func:`index_vectors`.
+    """Convert frames (n, 32, 32) to unit vectors (n, 64), as queries for :func:`index_vectors`.
 
-    Each frame is averaged to 8 x 8 pixels, minus the mean. If their standard deviation is below
-    ``FLAT`` grey levels, the vector is shorter than 1, because flat frames resemble little.
+    Each frame is averaged to 8 x 8 pixels, minus the mean. Vectors of flat frames are shorter than
+    1, because flat frames should resemble nothing.
     """
     factor = SIDE // _PART
     small = frames.reshape(len(frames), _PART, factor, _PART, factor)
@@ -240,20 +235,20 @@ def query_vectors(frames: np.ndarray) -> np.ndarray:
 
 
 def norms(vectors: np.ndarray) -> np.ndarray:
-    """Return L2 norms over the last axis, at least the norm of a part that is flat."""
+    """Return L2 norms over the last axis, but at least the norm below which a part is flat."""
     least = FLAT * math.sqrt(vectors.shape[-1])
     return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), least)
 
 
 def index_vectors(frames: np.ndarray) -> np.ndarray:
-    """Return parts of two frames per second as unit vectors (n, 64) for the search index.
+    """Convert parts of two frames per second to unit vectors (n, 64) for the search.
 
     Args:
         frames: (T, 32, 32) thumbnails at ``RATE``. Every 8th frame is used.
 
     Returns:
-        (n, 64) float32 vectors, frame after frame. Each frame has the same number of parts: squares
-        with sides of 0.7 to 1 of the frame's side. They are scaled as in :func:`query_vectors`.
+        (n, 64) float32 vectors, frame by frame, scaled as in :func:`query_vectors`. The parts have
+        the proportions of the frame, and 0.7 to 1 of its sides.
     """
     every = round(RATE / _INDEXED_RATE)
     chosen = frames[min(every // 2, len(frames) - 1) :: every]
@@ -262,7 +257,7 @@ def index_vectors(frames: np.ndarray) -> np.ndarray:
 
 
 class CopyMatcher:
-    """Comparison of videos with one video of frames (T, 32, 32) uint8, whose parts are cut once."""
+    """Comparison of other videos with a video of frames (T, 32, 32) uint8."""
 
     def __init__(self, frames: np.ndarray) -> None:
         self._count = len(frames)
@@ -271,19 +266,19 @@ class CopyMatcher:
         self._vectors = parts.reshape(-1, _PART * _PART)
 
     def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
-        """Align videos (T', 32, 32) uint8, perhaps copies, with this one, most similar first.
+        """Return at most ``most`` alignments of each video (T', 32, 32) uint8, the best first.
 
-        These are the alignments at peaks over displacements. Repeated motion has several peaks, and
-        between two samples another peak may look better. Each video has at most ``most`` of them.
+        Alignments are peaks of the similarity over displacements. Several are returned, because
+        repeated motion has several peaks, and sampling may favour the wrong one.
         """
         found = []
-        # One matrix product for several videos, because reading the parts takes most of the time.
+        # One matrix product compares several videos, because reading the parts takes longest.
         block = max(1, _COMPARED // (ANCHORS * len(self._vectors)))
         for begin in range(0, len(videos), block):
             some = videos[begin : begin + block]
             counts = [len(frames) for frames in some]
             steps = [max(1, min(self._count, count) // ANCHORS) for count in counts]
-            # Numbers of the compared frames of each video.
+            # Indices of the compared frames of each video.
             anchors = [
                 np.arange(min(step // 2, count - 1), count, step)
                 for step, count in zip(steps, counts, strict=True)
@@ -301,14 +296,14 @@ class CopyMatcher:
     def _best(
         self, similar: np.ndarray, anchors: np.ndarray, shorter: int, most: int
     ) -> list[Alignment]:
-        """Return the best alignments by the correlations (anchors, frames, parts)."""
+        """Return the best alignments, given the correlations (anchors, frames, parts)."""
         shifts = np.arange(-anchors[-1], self._count - anchors[0])
         total = np.zeros((len(shifts), similar.shape[2]), dtype=np.float32)
         counts = np.zeros(len(shifts), dtype=np.int64)
         for row, begin in zip(similar, (anchors[-1] - anchors).tolist(), strict=True):
             total[begin : begin + self._count] += row
             counts[begin : begin + self._count] += 1
-        # At least one displacement remains: the one with the most anchors.
+        # At least the displacement with the most anchors remains.
         least = min(
             counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / max(1, shorter // ANCHORS)))
         )
@@ -329,45 +324,45 @@ class CopyMatcher:
         ]
 
 
-#: Similarity from which an alignment is refined, first in time, then in place.
+#: Smallest similarity of an alignment that is refined, first in time, then in place.
 REFINED = 0.5
-#: Maximum number of alignments per pair that are refined in time.
+#: Largest number of alignments per pair that are refined in time.
 MOST_STARTS = 6
-#: Maximum number of alignments per pair that are refined in place, too, which takes longer.
+#: Largest number of alignments per pair that are also refined in place, which takes longer.
 _MOST_CLIMBED = 2
-#: Side of a compared part, pixels. At 8 x 8 pixels similar videos correlate almost like copies.
+#: Side of a compared part in pixels. With 8 x 8 pixels, similar videos correlate like copies.
 FINE = 16
-#: Maximum number of compared frames, at equal steps.
+#: Largest number of compared frames, at equal steps.
 _ANCHORS = 16
-#: Displacements in seconds on either side. 3/32 is half as much again as the duration of a sample.
+#: Displacements in seconds that are tried. 3/32 s is one and a half times the time between samples.
 _SHIFTS = np.arange(-6, 7) / 64
-#: Steps of the hill climbing, as shares of the frame for the position and of the part for its size.
+#: Steps of the hill climbing, as shares of the frame (position) and of the part (size).
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
-#: Maximum number of moves by each step.
+#: Largest number of moves for each step.
 _MOST_MOVES = 6
-#: Largest expected gain in similarity after a move: about twice 0.24, the largest gain of 355
-#: alignments at 0.93 or more.
+#: Largest gain in similarity to expect after a move, about twice the largest gain (0.24) of 355
+#: alignments that reached 0.93.
 _FIRST_GAIN = 0.4
-#: Largest expected gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
+#: Largest gain to expect after all moves of a step, about twice the measured 0.10, 0.08 and 0.01.
 _GAINS = (0.2, 0.15, 0.04, 0.0)
-_MIDDLE = 128  # grey level, subtracted so that sums of squares are small
+#: Grey level that is subtracted, so that sums of squares are small.
+_MIDDLE = 128
 
 
 def refined(
     outer: Thumbnails, inner: Thumbnails, starts: Sequence[Alignment], threshold: float = 0.0
 ) -> Alignment:
-    """Find the alignment, near one of ``starts``, at which two videos are most similar.
+    """Find the alignment near one of ``starts`` at which two videos are most similar.
 
     Args:
         outer: Video that contains the other one.
         inner: The other video.
-        starts: Alignments from the first comparison. The best matches in time are refined in place.
-        threshold: Similarity to reach, default 0. An alignment further below it than refinement
-            usually gains is not refined to the end.
+        starts: Alignments from the first comparison. The best of them are also refined in place.
+        threshold: Similarity to reach. The refinement ends early if it cannot be expected to reach
+            this value. The default is 0.
 
     Returns:
-        The best alignment, with the mean correlation of up to 16 frames at 16 x 16 pixels. At 8 x 8
-        pixels, similar videos correlate nearly as much as copies do between two steps of the grid.
+        The best alignment, with the mean correlation of up to 16 frames at 16 x 16 pixels.
     """
     pair = _Frames(outer, inner)
     found = sorted(((*_displaced(pair, s.offset, s.part), s.part) for s in starts), reverse=True)
@@ -376,7 +371,7 @@ def refined(
 
 
 class _Frames:
-    """Two videos: parts of the outer one are compared with whole frames of the inner one."""
+    """Two videos, of which parts of the outer one are compared with frames of the inner one."""
 
     def __init__(self, outer: Thumbnails, inner: Thumbnails) -> None:
         self._times, self._end = outer.times, outer.end
@@ -388,7 +383,7 @@ class _Frames:
         self._own = (own / norms[:, None, :, None])[0]  # (16, T', 16)
 
     def at_parts(self, offset: float, parts: Sequence[Part]) -> np.ndarray:
-        """Return the similarity (P,) at some parts; -1 for parts that exceed the frame."""
+        """Return the similarity (P,) at some parts; -1 for parts that extend beyond the frame."""
         left, top, wide, high = np.asarray(parts).T
         inside = np.flatnonzero(
             (np.minimum(left, top) >= 0) & (left + wide <= 1) & (top + high <= 1)
@@ -399,13 +394,13 @@ class _Frames:
             rows = averaging(top[inside], high[inside], FINE)
             columns = averaging(left[inside], wide[inside], FINE)
             cut, norms = cut_parts(self._frames[shown], rows, columns)
-            # The mean of ``own`` is zero, so the mean of the part need not be subtracted.
+            # The mean of ``own`` is zero, so subtracting the mean of the part changes nothing.
             products = np.einsum("pinj,inj->pn", cut, self._own[:, own], optimize=True)
             values[inside] = (products / norms).mean(axis=1)
         return values
 
     def at_offsets(self, offsets: Sequence[float], part: Part) -> list[float]:
-        """Return the similarity at each displacement; -1 if the videos have no common frames."""
+        """Return the similarity at each displacement; -1 if the videos do not overlap in time."""
         compared = [self._compared(offset) for offset in offsets]
         shown, place = np.unique(np.concatenate([c[1] for c in compared]), return_inverse=True)
         if len(shown) == 0:
@@ -422,7 +417,7 @@ class _Frames:
         ]
 
     def _compared(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return up to 16 frames of the inner video, and which frames the outer one shows then."""
+        """Return indices of up to 16 frames of the inner video, and of the outer frames then."""
         moments = self._middles + offset
         common = np.flatnonzero((moments >= 0) & (moments < self._end))
         if len(common) == 0:
@@ -433,7 +428,7 @@ class _Frames:
 
 
 def _displaced(pair: _Frames, offset: float, part: Part) -> tuple[float, float]:
-    """Return the highest similarity near a displacement, and where it is."""
+    """Return the highest similarity near a displacement, and the displacement of it."""
     values = pair.at_offsets((offset + _SHIFTS).tolist(), part)
     best = max(zip(values, -np.abs(_SHIFTS), offset + _SHIFTS, strict=True))
     return best[0], float(best[2])
@@ -442,7 +437,7 @@ def _displaced(pair: _Frames, offset: float, part: Part) -> tuple[float, float]:
 def _climbed(
     pair: _Frames, best: float, offset: float, part: Part, threshold: float
 ) -> tuple[float, float, Part]:
-    """Climb from a part to a more similar one, by smaller and smaller steps."""
+    """Move a part to where the videos are most similar, by smaller and smaller steps."""
     for step, gain in zip(_STEPS, _GAINS, strict=True):
         for _ in range(_MOST_MOVES):
             parts = _moved(part, step)
@@ -460,7 +455,7 @@ def _climbed(
 
 
 def _moved(part: Part, step: float) -> list[Part]:
-    """Return the parts next to a part, and parts that are a little larger and smaller."""
+    """Return parts that are slightly shifted, larger or smaller."""
     left, top, wide, high = part
     parts = [(left + d, top, wide, high) for d in (-step, step)]
     parts += [(left, top + d, wide, high) for d in (-step, step)]
@@ -472,10 +467,10 @@ def _moved(part: Part, step: float) -> list[Part]:
 
 
 def cut_lines(frames: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Cut parts from frames (T, 32, 32): pixels (P, 16, T, 16).
+    """Cut parts from frames (T, 32, 32), and return (P, 16, T, 16).
 
-    The order of the axes makes it two matrix products. Bytes are transposed before they are
-    converted, because they are a quarter of the memory.
+    With this order of axes, two matrix products suffice. Bytes are transposed before they are
+    converted, because they take a quarter of the memory.
     """
     lines = frames.transpose(1, 0, 2).reshape(SIDE, -1).astype(np.float32, copy=False)
     tall = (rows.reshape(-1, SIDE) @ lines).reshape(len(rows), -1, SIDE)  # (P, 16 * T, 32)
@@ -486,9 +481,9 @@ def cut_lines(frames: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.n
 def cut_parts(
     frames: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return :func:`cut_lines`, and the norms (P, T) of each part without its mean.
+    """Return :func:`cut_lines` and the norms (P, T) of the parts minus their means.
 
-    Norms are at least the norm of a flat part.
+    Norms are at least the norm below which a part is flat.
     """
     cut = cut_lines(frames, rows, columns)
     total = cut.sum(axis=(1, 3))

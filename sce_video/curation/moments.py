@@ -1,8 +1,8 @@
-"""Decides whether two aligned videos show the same moment, by what changes in them.
+"""Test whether two aligned videos show the same moment, based on what changes in them.
 
-Frames of one camera at two times correlate almost perfectly, because the background does. So the
-background is left out: what the two videos show besides their common mean must be the same in both.
-People who walk elsewhere count against it, and so does a clock that shows another time.
+Frames of a fixed camera at two times correlate almost perfectly, because most of each frame is
+background. Therefore only the differences from the common mean of both videos are compared. People
+who walk elsewhere reduce the agreement, and so does a clock that shows another time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from sce_video.curation.matching import FINE, WHOLE, Alignment, Part, Thumbnails, cut_part
 from sce_video.datasets.clip_sampling import shown_at
 
-#: Smallest agreement of what changes in two copies (measured: docs/curate.md).
+#: Smallest agreement of changes in two copies (measured in docs/curate.md).
 SAME_CHANGES = 0.78
 #: Seconds by which an alignment is moved in each round.
 _SHIFTS = np.arange(-6, 7, 2) / 64
@@ -24,21 +24,21 @@ _SHIFTS = np.arange(-6, 7, 2) / 64
 class _MomentSettings:
     """Settings for comparing changes in two aligned videos. The values were chosen by hand."""
 
-    #: Maximum number of compared frames, at equal steps over the time that both videos show.
+    #: Largest number of compared frames, at equal steps over the time that both videos show.
     frames: int = 32
-    #: Maximum number of rounds of alignment in time and place.
+    #: Largest number of rounds of alignment in time and place.
     rounds: int = 3
-    #: If the agreement is below this value, a further round cannot raise it to ``SAME_CHANGES``.
+    #: Agreement below which another round cannot reach ``SAME_CHANGES``.
     promising: float = 0.5
-    #: Seconds before and after a frame from which the derivative in time is computed, one frame at
-    #: the highest rate of thumbnails.
+    #: Seconds before and after a frame from which the derivative in time is computed. It is one
+    #: frame at the highest rate of thumbnails.
     instant: float = 1 / 32
-    #: Distance from the border, as a share of the frame, up to which a part is the whole frame.
+    #: Distance from the border, as a share of the frame, up to which a part counts as the whole.
     border: float = 0.01
-    #: Where a part was cut, the means of the two videos may differ by this share of the difference
-    #: between neighbouring pixels, because its edges lie between the pixels of a thumbnail.
+    #: Share of the difference between neighbouring pixels by which the means of the videos may
+    #: differ at a part, because the edges of the part are between the pixels of a thumbnail.
     tolerance: float = 0.25
-    #: How far a part may move in one round, as a share of its side.
+    #: Largest movement of a part in one round, as a share of its side.
     most_moved: float = 0.1
     #: Standard deviation of the frame difference, in grey levels, below which nothing moves.
     still: float = 0.5
@@ -49,24 +49,20 @@ _MOMENT = _MomentSettings()
 
 @dataclass(frozen=True)
 class _Agreement:
-    """Agreement of two videos at an alignment.
+    """Agreement of two videos at an alignment."""
 
-    ``changes`` is the agreement of what changes over time, without the difference of the means of
-    the two videos. ``nearby`` is the part at which the frames would correlate more.
-    """
-
-    value: float
-    changes: float
-    nearby: Part
+    value: float  # agreement of the differences from the common mean
+    changes: float  # agreement of the changes over time only
+    nearby: Part  # part at which the frames would correlate more
 
 
 def same_moment(outer: Thumbnails, inner: Thumbnails, start: Alignment) -> Alignment:
-    """Return an alignment with the agreement of what changes at it, and near it.
+    """Add to an alignment the best agreement of what changes at or near it.
 
-    The frames of both videos are compared with their common mean. With the residual r of one video
-    after the other, and their differences a and b from the common mean, the agreement is
-    1 - |r|^2 / (|a|^2 + |b|^2): 1 for equal videos, about 0 for other movements before the same
-    background, and less if something that stands still differs. It is 0 if nothing moves.
+    With the differences a and b of the two videos from their common mean, and the residual r after
+    explaining one video by the other, the agreement is 1 - |r|^2 / (|a|^2 + |b|^2). It is 1 for
+    equal videos, about 0 for other movements before the same background, and less if something
+    that does not move differs. It is 0 if nothing moves.
 
     Args:
         outer: Video that contains the other one.
@@ -89,7 +85,7 @@ def same_moment(outer: Thumbnails, inner: Thumbnails, start: Alignment) -> Align
 
 
 def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) -> _Agreement:
-    """Compare up to 32 frames of two videos at a displacement and a part."""
+    """Compare up to 32 frames of two videos at a displacement in time and a part."""
     moments = (inner.times + np.append(inner.times[1:], inner.end)) / 2 + offset
     common = np.flatnonzero((moments >= 0) & (moments < outer.end))
     if len(common) < 2:
@@ -98,7 +94,7 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     chosen = common[steps.round().astype(int)]
     times = moments[chosen] + np.array([[0.0], [-_MOMENT.instant], [_MOMENT.instant]])
     numbers = shown_at(outer.times, times.clip(0, outer.times[-1]).ravel())
-    # Compute in float64, because the least squares below subtract numbers that are nearly equal.
+    # The least squares subtract nearly equal numbers, so they need float64.
     shown = cut_part(outer.frames[numbers], part, FINE).astype(np.float64)
     theirs, before, after = np.split(shown, 3)
     ours = cut_part(inner.frames[chosen], WHOLE, FINE).astype(np.float64)
@@ -107,7 +103,7 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     differ = mean - fitted.mean(axis=0)
     left, top, wide, high = part
     if max(left, top, 1 - left - wide, 1 - top - high) > _MOMENT.border:
-        # Edges in the 32 pixels of a cut frame are between pixels, not where the copy has them.
+        # Resampling a part moves its edges by a fraction of a pixel.
         wide_mean = np.pad(mean, 1, mode="edge")
         sides = wide_mean[2:, 1:-1], wide_mean[:-2, 1:-1], wide_mean[1:-1, 2:], wide_mean[1:-1, :-2]
         contrast = np.abs(np.stack(sides) - mean).max(axis=0)
@@ -123,10 +119,10 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
 def _fitted(
     ours: np.ndarray, theirs: np.ndarray, motion: np.ndarray, part: Part
 ) -> tuple[np.ndarray, Part]:
-    """Explain the frames of one video by the other's, and move its part accordingly.
+    """Explain the frames of one video by those of the other one, and move the part accordingly.
 
-    Least squares fits few numbers for all frames: contrast, brightness, a displacement and a scale
-    along both axes, sharpness, and a displacement in time. They cannot explain other movements.
+    Least squares fits contrast, brightness, displacement and scale along both axes, sharpness, and
+    a displacement in time, with one value for all frames. These cannot explain other movements.
     """
     down, across = np.gradient(theirs, axis=(1, 2))
     place = (np.arange(FINE) + 0.5) / FINE - 0.5

@@ -1,4 +1,4 @@
-"""Finds near-duplicates: features and single frames propose pairs, aligned frames decide."""
+"""Search for near-duplicates: features and single frames propose pairs, aligned frames decide."""
 
 from __future__ import annotations
 
@@ -12,21 +12,17 @@ from torch import Tensor
 
 from sce_video.curation.comparison import ThumbnailFile, compare_pairs
 from sce_video.curation.copy_alignment import EditedCopy
-from sce_video.curation.copy_views import changes
-from sce_video.curation.edited_copies import edited_copies
+from sce_video.curation.edited_copies import changes, edited_copies
 from sce_video.curation.matching import Alignment, Thumbnails, index_vectors, query_vectors
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import split_segment
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
-#: Number of videos whose answers are counted together. The keys of all frames would take too much
-#: memory.
+#: Number of videos whose answers are counted together. All answers would take too much memory.
 _VOTES_AT_ONCE = 1000
-#: A shared stretch that covers less than this share of a video is a part of it. A longer one is a
-#: copy.
+#: Share of a video below which a shared stretch is only a part of it. A longer stretch is a copy.
 _PART_SHARE = 0.6
-#: Two stretches of a video count as the same if their overlap is at least this share of the time
-#: that they cover together.
+#: Smallest overlap of two equal stretches of a video, as a share of the time that they cover.
 _SAME = 0.6
 
 
@@ -34,14 +30,13 @@ _SAME = 0.6
 class _CandidateSettings:
     """Settings for finding candidates by single frames. The values were chosen by hand."""
 
-    #: Maximum number of answers to a frame, which are similar parts of other videos.
+    #: Largest number of answers to a frame, which are similar parts of other videos.
     answers: int = 10
     #: Smallest correlation of an answer.
     least: float = 0.7
-    #: Minimum number of a video's frames that a candidate must match.
+    #: Smallest number of a video's frames that a candidate must match.
     fewest_frames: int = 3
-    #: If the last answer correlates by at least this, the frame resembles more parts than it has
-    #: answers.
+    #: Correlation of the last answer from which a frame resembles more parts than it has answers.
     crowded: float = 0.9
 
 
@@ -49,20 +44,19 @@ _CANDIDATES = _CandidateSettings()
 
 
 def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) -> np.ndarray:
-    """Find pairs of videos in which one shows frames that resemble parts of the other's frames.
+    """Find pairs of videos in which frames of one resemble parts of frames of the other.
 
-    A fixed camera films many moments that look alike. If more parts of other videos resemble a
-    frame than the search returns, the changes of the video are searched as well, because they
-    distinguish its copies from such moments.
+    A fixed camera records many moments that look alike. If a video resembles more parts than the
+    search returns, its changes are searched as well, because they distinguish a copy from another
+    moment.
 
-    Each second of video needs 3.8 KB of memory for the parts of two frames, with one byte per
-    number, 1 KB for the 16 frames that are queries, and 1.3 KB for their answers.
+    Each second of video needs 3.8 KB of memory for the parts of two frames, 1 KB for the 16 frames
+    that are queries, and 1.3 KB for their answers.
 
     Args:
         stored: Thumbnails of the videos.
         numbers: Indices of the videos, ascending.
-        most: Maximum number of candidates per video. The candidates with the most similar frames
-            come first.
+        most: Largest number of candidates per video, those with the most similar frames.
 
     Returns:
         (P, 2) lower and higher number of each pair.
@@ -80,17 +74,17 @@ def _asked(
     most: int,
     view: Callable[[Thumbnails], np.ndarray],
 ) -> tuple[np.ndarray, list[int]]:
-    """Pair every video with at most ``most`` others that its frames resemble.
+    """Pair every video with at most ``most`` other videos that its frames resemble.
 
     Args:
         stored: Thumbnails of the videos.
         numbers: Indices of the videos, ascending.
-        most: Maximum number of other videos per video.
+        most: Largest number of other videos per video.
         view: Function that returns the frames of a video to compare, 16 per second.
 
     Returns:
-        (P, 2) pairs of numbers, and the numbers of the videos for which at least half of the frames
-        resemble more parts than the search returned.
+        (P, 2) pairs of numbers, and the numbers of videos of which at least half of the frames
+        resemble more parts than the search has returned.
     """
     parts: list[np.ndarray] = []
     frames: list[np.ndarray] = []
@@ -118,17 +112,17 @@ def unique_pairs(pairs: np.ndarray) -> np.ndarray:
     if len(pairs) == 0:
         return np.empty((0, 2), dtype=np.int64)
     count = int(pairs.max()) + 1
-    # Use one number for each pair, because rows of two numbers are sorted much more slowly.
+    # Each pair becomes a single number, because sorting rows of two numbers is much slower.
     keys = np.unique(pairs.min(axis=1).astype(np.int64) * count + pairs.max(axis=1))
     return np.stack(np.divmod(keys, count), axis=1)
 
 
 def _gathered(blocks: list[np.ndarray]) -> tuple[Tensor, np.ndarray]:
-    """Join blocks of rows, which are emptied; also return the position of each row's block."""
+    """Join blocks of rows, and return the rows and the index of each row's block."""
     counts = [len(block) for block in blocks]
     rows = np.empty((sum(counts), blocks[0].shape[1]), dtype=np.int8)
     end = len(rows)
-    while blocks:  # released one by one, so that the peak memory does not double
+    while blocks:  # The blocks are released one by one, so that the memory does not double.
         block = blocks.pop()
         rows[end - len(block) : end] = block
         end -= len(block)
@@ -138,15 +132,14 @@ def _gathered(blocks: list[np.ndarray]) -> tuple[Tensor, np.ndarray]:
 def _votes(
     similar: np.ndarray, where: np.ndarray, askers: np.ndarray, owners: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count for pairs (P, 2) of videos how many frames of the first resemble the second.
+    """Return pairs (P, 2) of videos, and how many frames of the first resemble the second.
 
-    Each video counts once for a frame, although several of its parts may answer.
+    A frame counts a video only once, although several of its parts may answer.
     """
     count = int(max(askers.max(), owners.max())) + 1
     keys, numbers = [], []
     begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
     for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
-        # Work in blocks, because the keys of all frames would take as much memory as the answers.
         good = similar[begin:end] >= _CANDIDATES.least
         frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
         once = np.unique(frame * count + owners[where[begin:end][good]])
@@ -159,30 +152,30 @@ def _votes(
 
 @dataclass(frozen=True)
 class Removed:
-    """A video that duplicates another one."""
+    """Video that duplicates another one."""
 
     row: int  # row of the video
-    match: int  # the video of its group that it resembles most
+    match: int  # row of the most similar video in its group
     similarity: float  # correlation of frames, or cosine of features
     # Position of one video in the other; None if frames were not compared.
     alignment: Alignment | None = None
-    inner: bool = True  # whether it lies in ``match``, not ``match`` in it
-    edited: EditedCopy | None = None  # shared content, if the videos were found by it
+    inner: bool = True  # whether ``match`` contains the video, instead of the other way round
+    edited: EditedCopy | None = None  # shared stretch, if the video was found as an edited copy
 
 
 @dataclass(frozen=True)
 class CopyQuality:
-    """Facts by which one of several copies is preferred."""
+    """Properties by which one of several copies is preferred."""
 
-    duration: float  # of the whole video, in seconds
-    height: int  # of its frames, in pixels
+    duration: float  # duration of the whole video in seconds
+    height: int  # height of the frames in pixels
     width: int
-    bitrate: float  # bits of the file per second; 0 if it is unknown: objects, rows, segments
+    bitrate: float  # bits per second; 0 if unknown, for objects, rows of tables and segments
 
     def of(self, name: str) -> int:
-        """Return a value of one of ``PREFERENCES``, larger for the better video.
+        """Return the value of a criterion in ``PREFERENCES``, larger for the better video.
 
-        All of them except sizes are rounded to a twentieth.
+        Length and bitrate are compared by their logarithms, rounded to a twentieth.
         """
         if name == "resolution":
             return self.height * self.width
@@ -192,28 +185,25 @@ class CopyQuality:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """A video that stays, and its direct and indirect near-duplicates."""
+    """Video that stays, and its direct and indirect near-duplicates."""
 
     kept: int
     removed: list[Removed]
-    also_kept: list[int] = field(default_factory=list)  # other videos that a reader kept
+    also_kept: list[int] = field(default_factory=list)  # other videos that the reader keeps
 
     @property
     def rows(self) -> list[int]:
-        """Return all videos of the group. The videos that stay come first."""
+        """All videos of the group. Those that stay come first."""
         return [self.kept, *self.also_kept, *(video.row for video in self.removed)]
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """Decisions on groups that a reader made on the page of an earlier curation.
-
-    A decision on a video that is not curated has no effect.
+    """Decisions about groups that a reader made on the page of an earlier curation.
 
     Attributes:
-        keep: Paths of videos that stay, whatever they are copies of.
-        apart: For each path, the paths that are not copies of it. Each decision is listed in both
-            directions.
+        keep: Paths of videos that stay even if they are copies.
+        apart: For each path, the paths that are not copies of it, in both directions.
     """
 
     keep: frozenset[str] = frozenset()
@@ -222,12 +212,12 @@ class Decisions:
 
 @dataclass(frozen=True)
 class SharedPart:
-    """A stretch that many videos show: an intro, credits, an advertisement.
+    """Stretch that many videos contain, such as an intro, credits or an advertisement.
 
-    Videos that have nothing else in common are not copies of each other.
+    Videos that share nothing else are not copies of each other.
     """
 
-    stretches: list[tuple[int, float, float]]  # video, begin and end (seconds), by video
+    stretches: list[tuple[int, float, float]]  # video, begin and end in seconds, sorted by video
 
 
 @dataclass(frozen=True)
@@ -236,18 +226,19 @@ class Duplicates:
 
     groups: list[DuplicateGroup]  # groups of two or more videos, largest first
     candidates: int  # number of compared pairs
-    # (number, reason) of videos that were not compared, since their frames cannot be read.
+    # Number and reason of each video that was not compared, because it cannot be read.
     unread: list[tuple[int, str]] = field(default_factory=list)
-    shared: list[SharedPart] = field(default_factory=list)  # the most shared part first
-    quality: dict[int, CopyQuality] = field(default_factory=dict)  # for the videos in groups
+    shared: list[SharedPart] = field(default_factory=list)  # the most frequent stretch first
+    quality: dict[int, CopyQuality] = field(default_factory=dict)  # of the videos in groups
 
 
 def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:
     """Return pairs of neighbours (P, 2) as (lower, higher) row, ascending.
 
-    ``similar`` (N, k) are cosines from
-    :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`, -inf in an empty slot, and
-    ``where`` (N, k) are the neighbours' rows.
+    Args:
+        similar: (N, k) cosines from
+            :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`, -inf in empty slots.
+        where: (N, k) rows of the neighbours.
     """
     rows, slots = np.nonzero(similar.numpy() > -np.inf)
     return unique_pairs(np.stack([rows, where.numpy()[rows, slots]], axis=1))
@@ -262,16 +253,19 @@ def pairs_of_frames(
     workers: int = 0,
     on_video: Callable[[str, int, bool], None] | None = None,
 ) -> tuple[dict[tuple[int, int], Removed], int]:
-    """Find videos that show the same frames, by (lower, higher), and count the compared pairs.
+    """Find the pairs of videos that show the same frames, and count the compared pairs.
 
     Args:
         stored: Thumbnails of the videos. Videos without thumbnails are not compared.
-        pairs: (P, 2) candidates by features. Candidates by frames are added.
+        pairs: (P, 2) candidates by features, to which candidates by frames are added.
         threshold: Smallest mean correlation of the frames of a copy.
-        most: Maximum number of candidates by frames per video.
+        most: Largest number of candidates by frames per video.
         copies: Kinds of edited copies to search as well, from ``EDITS``.
         workers: Number of processes. 0 compares in this process.
         on_video: Called with ``comparing`` or ``refining``, the total and whether it failed.
+
+    Returns:
+        The copies by (lower, higher) row, and the number of compared pairs.
     """
     numbers = sorted(stored.places)
     compared = pairs[np.isin(pairs, numbers).all(axis=1)]
@@ -291,14 +285,14 @@ def pairs_of_frames(
 def qualities(
     stored: ThumbnailFile, files: Sequence[str], rows: Collection[int]
 ) -> dict[int, CopyQuality]:
-    """Return length, frame size and bitrate of some of the videos whose paths are ``files``."""
+    """Return length, frame size and bitrate of the given rows of ``files``."""
     found = {}
     for row in rows:
-        place = stored.places[row]
+        video = stored.places[row].video
         alone = not is_elsewhere(files[row]) and split_segment(files[row]) is None
         size = os.path.getsize(files[row]) if alone and os.path.exists(files[row]) else 0
-        bitrate = 8 * size / max(place.duration, 1e-3)
-        found[row] = CopyQuality(place.duration, place.height, place.width, bitrate)
+        bitrate = 8 * size / max(video.duration, 1e-3)
+        found[row] = CopyQuality(video.duration, video.height, video.width, bitrate)
     return found
 
 
@@ -307,16 +301,14 @@ def shared_parts(
 ) -> list[SharedPart]:
     """Find stretches that are parts of more than ``most`` videos, and remove their edges.
 
-    A stretch counts for a video if it is shorter than 60 % of the video. A longer stretch is a
-    copy, however many videos show it. Two stretches of one video are the same if they share 60 % of
-    what both show. An edge joins the stretches of two videos.
+    Only stretches shorter than 60 % of their video count. A longer stretch makes a copy, no matter
+    how many videos contain it. Two stretches of a video are the same if their overlap is 60 % of
+    the time that they cover. An edge connects the stretches of two videos.
 
     Args:
-        edges: Edges between videos, by the lower and the higher row. Edges of shared stretches are
-            removed from it.
-        ends: For each video's row, the end of the part that was compared, in seconds.
-        most: Maximum number of videos with the same stretch for which the stretch may still be a
-            copy.
+        edges: Copies by the lower and the higher row. Those that only share a stretch are removed.
+        ends: End of the compared part of each video in seconds, by row.
+        most: Largest number of videos with the same stretch that are still copies.
     """
     nodes: list[tuple[int, float, float]] = []
     known: dict[int, list[int]] = {}  # indices of a video's nodes
@@ -354,7 +346,7 @@ def shared_parts(
 
 
 def _stretches(edge: Removed, ends: Mapping[int, float]) -> list[tuple[float, float]]:
-    """Return what two videos share, in seconds of the first and of the second."""
+    """Return the stretch that two videos share, in seconds of the first and of the second."""
     if edge.edited is not None:
         own, other = edge.edited.inner_stretch, edge.edited.outer_stretch
         limits = ((own, ends[edge.row]), (other, ends[edge.match]))
@@ -368,15 +360,15 @@ def _stretches(edge: Removed, ends: Mapping[int, float]) -> list[tuple[float, fl
 def pairs_of_features(
     similar: Tensor, where: Tensor, threshold: float
 ) -> tuple[dict[tuple[int, int], Removed], dict[int, float]]:
-    """Find videos whose features have a cosine of at least ``threshold``, by (lower, higher).
+    """Find the pairs of videos whose features have a cosine of at least ``threshold``.
 
     Args:
-        similar: (N, k) cosines with each video's neighbours, as in :func:`candidate_pairs`.
+        similar: (N, k) cosines of the neighbours, as in :func:`candidate_pairs`.
         where: (N, k) rows of the neighbours.
         threshold: Smallest cosine of near-duplicates.
 
     Returns:
-        The pairs, and the sum of cosines for each video that is in a pair.
+        The pairs by (lower, higher) row, and the sum of cosines for each video in a pair.
     """
     edges: dict[tuple[int, int], Removed] = {}
     closeness: dict[int, float] = {}
@@ -395,14 +387,14 @@ def grouped(
     decisions: Decisions,
     edited: Mapping[tuple[int, int], int] | None = None,
 ) -> list[DuplicateGroup]:
-    """Group the videos that edges connect, and decide which of them stay.
+    """Group the videos that edges connect, and choose the videos that stay.
 
-    The video with the smallest ``worth`` stays, and so do videos that a reader has decided to keep.
-    An edited video (:func:`~.originals.edited_videos`) stays only if all videos of its group were
+    The video with the smallest ``worth`` stays, and so does every video that the reader keeps. An
+    edited video (:func:`~.originals.edited_videos`) is chosen only if all videos of its group were
     edited.
 
-    No group contains two videos that a reader has decided not to be copies of each other. The most
-    similar pairs are joined first, and a pair that would bring such videos together joins nothing.
+    No group contains two videos that the reader has declared not to be copies of each other. The
+    most similar pairs are joined first, and a pair that would violate this rule is ignored.
     """
     row_of = {path: row for row, path in enumerate(paths)} if decisions.apart else {}
     apart = {
@@ -440,12 +432,12 @@ def grouped(
 def connected(
     pairs: Sequence[tuple[int, int]], apart: Mapping[int, Collection[int]] | None = None
 ) -> list[list[int]]:
-    """Return the connected groups of the rows of some pairs, in ascending order.
+    """Return the connected groups of rows.
 
     Args:
-        pairs: Pairs of rows. They are joined one after the other.
+        pairs: Pairs of rows, which are joined one after the other.
         apart: For each row, the rows that may not be in its group, in both directions. A pair that
-            would bring two such rows together is ignored.
+            would violate this is ignored.
 
     Returns:
         Groups of at least two rows, ordered by their smallest row. Each group is ascending.
@@ -458,5 +450,5 @@ def connected(
                 continue
             larger |= smaller
             group_of |= dict.fromkeys(smaller, larger)
-    groups = {id(rows): rows for rows in group_of.values()}  # each once
+    groups = {id(rows): rows for rows in group_of.values()}  # each group once
     return sorted(sorted(rows) for rows in groups.values() if len(rows) > 1)

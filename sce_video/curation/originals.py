@@ -1,6 +1,6 @@
-"""Decides which of two copies was edited: cropped, inset, mirrored, framed or overlaid.
+"""Detection of the edited one of two copies: cropped, inset, mirrored, framed or overlaid.
 
-An edited video is never kept instead of the video that it was made from, whatever its bitrate is.
+A curation keeps the original, even if the edited video has a higher bitrate.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from sce_video.curation.comparison import StoredThumbnails
-from sce_video.curation.copy_views import rectangles, without_borders
+from sce_video.curation.edited_copies import rectangles, without_borders
 from sce_video.curation.matching import SIDE, Part, Thumbnails, cut_part
 from sce_video.curation.near_duplicates import Removed
 from sce_video.datasets.clip_sampling import shown_at
 
-#: Side of a part, relative to the frame, below which one of the videos was cropped. It is a little
-#: below 1, because an alignment is not exact.
+#: Side of a part, relative to the frame, below which a video was cropped. It is a little below 1,
+#: because an alignment is not exact.
 _WHOLE_SIDE = 0.96
-#: Largest distance between the edges of a picture in a picture and of the part that shows it, as a
-#: share of the frame: two to three of its 32 pixels.
+#: Largest distance between the edges of a rectangle in a video and of an aligned part, as a share
+#: of the frame: two to three pixels of a thumbnail.
 _NEAR = 0.08
 
 
 @dataclass(frozen=True)
 class _OverlaySettings:
-    """Settings for finding an overlay in front of the picture. The values were chosen by hand."""
+    """Settings for detecting an overlay. The values were chosen by hand."""
 
-    #: Maximum number of compared frames, at equal steps over the time that both videos show.
+    #: Largest number of compared frames, at equal steps over the time that both videos show.
     frames: int = 32
-    #: Smallest number of pixels, of 32 x 32, that an overlay covers.
+    #: Smallest number of covered pixels, of 32 x 32.
     fewest_pixels: int = 3
     #: Smallest difference, in grey levels, between covered pixels of the two videos.
     different: float = 8.0
-    #: The same relative to the median difference, because a new encoding changes all pixels.
+    #: Smallest ratio to the median difference, because a new encoding changes all pixels.
     times_median: float = 4.0
-    #: Ratio of the changes below which the video that changes less has the overlay.
+    #: Ratio of the changes below which the video with fewer changes has the overlay.
     fewer_changes: float = 0.7
     #: Ratio of the contrasts above which the video with more contrast has the overlay.
     more_contrast: float = 1.2
@@ -52,14 +52,14 @@ def edited_videos(
     edges: Mapping[tuple[int, int], Removed],
     files: Sequence[str],
 ) -> dict[tuple[int, int], int]:
-    """Return which video of pairs of copies was edited, for the pairs in which one was.
+    """Return the edited video of each pair of copies in which one was edited.
 
-    A mirrored pair does not show which video is the original. It is the one with more copies that
-    are not mirrored, or else the older file.
+    The frames of a mirrored pair do not show which video is the original. It is assumed to be the
+    video with more copies that are not mirrored, or otherwise the older file.
 
     Args:
-        places: Thumbnails of all of the videos.
-        edges: Copies, by the lower and the higher of two videos.
+        places: Thumbnails of all videos.
+        edges: Copies by the lower and the higher number of the two videos.
         files: Paths of the videos.
     """
     found: dict[tuple[int, int], int] = {}
@@ -81,13 +81,13 @@ def _is_mirrored(edge: Removed) -> bool:
 
 
 def _modified(file: str) -> float:
-    """Return when a file was last modified, seconds; 0 for objects, rows and segments."""
+    """Return the modification time of a file in seconds; 0 for objects, rows and segments."""
     return os.path.getmtime(file) if os.path.isfile(file) else 0.0
 
 
 def _edited_side(outer: Thumbnails, inner: Thumbnails, edge: Removed) -> str | None:
-    """Return which video was edited, ``inner`` or ``outer``; None if the frames do not show it."""
-    if edge.edited is not None:  # these are compared without borders
+    """Return the edited video, ``inner`` or ``outer``; None if the frames do not show it."""
+    if edge.edited is not None:  # Edited copies are compared without borders.
         plain = without_borders(outer), without_borders(inner)
         borders = [one is not other for one, other in zip(plain, (outer, inner), strict=True)]
         if borders[0] != borders[1]:
@@ -112,7 +112,7 @@ def _distance(one: Part, other: Part) -> float:
 def _shared_frames(
     outer: Thumbnails, inner: Thumbnails, edge: Removed, part: Part
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return frames (T, 32, 32) of both videos at the same moments; None without any."""
+    """Return the frames (T, 32, 32) of both videos at the same moments; None if there are none."""
     if edge.edited is not None:
         (begin, end), start = edge.edited.inner_stretch, edge.edited.outer_stretch[0]
         speed, flip = edge.edited.speed, -1 if edge.edited.mirrored else 1
@@ -131,10 +131,10 @@ def _shared_frames(
 
 
 def _overlaid(outer: np.ndarray, inner: np.ndarray) -> str | None:
-    """Return which of two videos has an overlay, by frames (T, 32, 32).
+    """Return which of two videos with frames (T, 32, 32) has an overlay; None for neither.
 
-    An overlay stands still, so less changes where the videos differ. If nothing changes there in
-    either video, the one with more contrast there has the overlay.
+    An overlay does not move, so less changes in the pixels that it covers. If nothing changes there
+    in either video, the video with more contrast has the overlay.
     """
     different = np.abs(outer - inner - np.median(outer - inner)).mean(axis=0)
     where = different > max(_OVERLAY.different, _OVERLAY.times_median * float(np.median(different)))

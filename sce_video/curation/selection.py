@@ -1,4 +1,4 @@
-"""Selects videos by their features: near-duplicates, outliers, clusters, a diverse subset."""
+"""Selection of videos: near-duplicates, outliers, clusters and a diverse subset."""
 
 from __future__ import annotations
 
@@ -40,16 +40,14 @@ from sce_video.inference.features import Features
 from sce_video.options.find import FEATURES, FRAMES, LATE, NONE, CurateOptions
 from sce_video.utils.cores import usable_cores
 
-#: Number of nearest videos whose mean distance decides whether a video is an outlier
+#: Number of nearest videos whose mean distance determines whether a video is an outlier
 #: (docs/curate.md).
 _OUTLIER_NEIGHBOURS = 10
-#: Limit in standard deviations of a normal distribution, estimated from the median absolute
-#: deviation.
+#: Limit for this distance above the median, in standard deviations of a normal distribution.
 _OUTLIER_DEVIATIONS = 5.0
 #: Seconds between two compared frames of a video.
 _MOTION_STEP = 0.5
-#: Grey levels by which two frames must differ if something has moved. Encoders change still frames
-#: by less.
+#: Difference of two frames in grey levels below which nothing has moved. Encoding changes less.
 _STILL = 0.5
 #: Decision that a video stays, in a file of decisions.
 KEPT = "keep"
@@ -59,16 +57,15 @@ NOT_A_COPY = "not a copy"
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """Motion of videos, and the videos that are removed because they move too little.
+    """Motion of videos, and the videos that are removed because they hardly move.
 
     Attributes:
-        motion: (N,) mean over time of how much frames half a second apart differ, in grey levels of
-            32 x 32 thumbnails; NaN for videos that cannot be read.
-        frozen: (N,) share of these steps in which the frames differ by less than 0.5; NaN for
-            videos that cannot be read.
+        motion: (N,) mean difference of frames half a second apart, in grey levels of 32 x 32
+            thumbnails; NaN for videos that cannot be read.
+        frozen: (N,) share of these steps in which frames differ by less than 0.5; NaN for videos
+            that cannot be read.
         limit: Motion below which a video is removed, a quantile of ``motion``.
-        removed: Videos with less motion, and videos that are frozen all the time, the stillest
-            first.
+        removed: Videos with less motion, and videos that are always frozen, the stillest first.
     """
 
     motion: np.ndarray
@@ -85,16 +82,16 @@ class Curation:
         videos: Features and paths of the videos that were curated.
         options: Options of the command.
         duplicates: Groups of near-duplicates.
-        decisions: A reader's decisions that were respected.
-        motion: Motion of every video, or None if it was not measured.
+        decisions: Decisions of the reader, which were followed.
+        motion: Motion of every video; None if it was not measured.
         distances: (N,) mean cosine distance to the 10 nearest videos that are not duplicates.
         limit: Distance above which a video is an outlier.
         outliers: Videos above ``limit`` that are not duplicates, the farthest first.
         keep: Videos that stay, ascending.
         subset: The most diverse of the kept videos, the most typical first.
-        cluster: (N,) number of each video's cluster. The largest cluster is 0.
+        cluster: (N,) cluster of each video. The largest cluster has the number 0.
         centrality: (N,) cosine with the centre of the cluster.
-        notes: Sentences about differences from the requested options.
+        notes: Sentences about deviations from the options.
     """
 
     videos: Features
@@ -122,24 +119,23 @@ def curate_videos(
 ) -> Curation:
     """Search for near-duplicates, outliers, clusters and a diverse subset.
 
-    Features are compared by cosine after their mean is subtracted. For near-duplicates, each
-    video's nearest videos, by features and by single frames, are candidates. Their frames, aligned
-    in time and place, decide (:mod:`sce_video.curation.matching`). A video is an outlier if its
-    mean distance to the 10 nearest videos (Ramaswamy et al. 2000) exceeds the median by five
-    standard deviations, estimated by the median absolute deviation. The subset is chosen by
-    k-centre greedy.
+    Features are compared by cosine after subtracting their mean. Candidates for near-duplicates are
+    the nearest videos by features and by single frames. Frames that are aligned in time and place
+    decide (:mod:`sce_video.curation.matching`). A video is an outlier if its mean distance to the
+    10 nearest videos (Ramaswamy et al. 2000) exceeds the median by five standard deviations,
+    estimated by the median absolute deviation. The subset is chosen by k-centre greedy.
 
     Args:
-        videos: Features from :func:`~sce_video.find.stored_features.read_videos`.
-        options: Options of the search. If ``workers`` is None, all cores are used.
-        decisions: Decisions on the groups of an earlier run, from :func:`read_decisions`.
-        folder: Folder for temporary files and for thumbnails that a later run can reuse, at most 32
-            KB per second of each video. None uses a temporary folder.
-        on_video: Called with the current step, the total and whether a video failed.
+        videos: Features from :func:`~sce_video.find.reading.read_videos`.
+        options: Options of the command. If ``workers`` is None, all cores are used.
+        decisions: Earlier decisions of the reader, from :func:`read_decisions`.
+        folder: Folder for temporary files, and for thumbnails that a later run can reuse (at most
+            32 KB per second of video). None uses a temporary folder.
+        on_video: Called with the current step, the total, and whether a video failed.
 
     Raises:
-        ValueError: If there are fewer than two videos, if features are not finite or are all equal,
-            or if the subset should have more videos than remain.
+        ValueError: If there are fewer than two videos, features are not finite or all equal, or the
+            subset is larger than the number of videos that remain.
     """
     decisions = decisions or Decisions()
     features = torch.from_numpy(videos.values)
@@ -167,23 +163,25 @@ def curate_videos(
     gone = {video.row for group in found.groups for video in group.removed}
     gone |= set() if motion is None else set(motion.removed)
     if len(gone) == len(videos):
-        raise ValueError(f"nothing moves in the videos of {videos.source}. Remove --motion")
+        raise ValueError(f"nothing moves in any video of {videos.source}. Remove --motion")
     distances = outlier_distances(similar, where, gone)
     limit, outliers = find_outliers(distances, gone)
     dropped = gone | set(outliers) if options.drop_outliers else gone
     keep = [row for row in range(len(videos)) if row not in dropped]
     if options.subset > len(keep):
-        raise ValueError(f"a subset of {options.subset} is too large: only {len(keep)} remain")
+        raise ValueError(
+            f"--subset {options.subset} is too large, because only {len(keep)} videos remain"
+        )
     chosen = k_centre_greedy(x[keep], options.subset) if options.subset else []
     clusters = min(options.clusters, len(videos))
     cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
     notes = []
     if clusters < options.clusters:
-        notes.append(f"{clusters} clusters, not {options.clusters}: there are no more videos")
+        notes.append(f"there are only {clusters} clusters, because there are no more videos")
     decided = {*decisions.keep, *decisions.apart}
     missing = len(decided.difference(videos.paths))
     if missing:
-        notes.append(f"{missing} of {len(decided)} videos with a decision are not among these")
+        notes.append(f"{missing} of {len(decided)} videos with a decision are not in the source")
     return Curation(
         videos=videos,
         options=options,
@@ -211,7 +209,7 @@ def _by_frames(
 ) -> tuple[Duplicates, Motion | None]:
     """Group copies by their frames, keep the best video of each group, and measure motion.
 
-    Arguments are as in :func:`curate_videos`; ``pairs`` (P, 2) are candidates by features.
+    The arguments are as in :func:`curate_videos`, and ``pairs`` (P, 2) are candidates by features.
 
     Raises:
         ValueError: If fewer than two of the videos can be read.
@@ -232,7 +230,7 @@ def _by_frames(
         if options.duplicates == FRAMES:
             how = options.threshold, options.neighbours, options.edits, workers, on_video
             edges, compared = pairs_of_frames(stored, pairs, *how)
-            ends = {row: min(place.duration, place.most) for row, place in stored.places.items()}
+            ends = {row: place.video.end for row, place in stored.places.items()}
             shared = shared_parts(edges, ends, options.intros)
             quality = qualities(stored, files, {row for pair in edges for row in pair})
 
@@ -259,9 +257,9 @@ def _by_frames(
 def motion_of(video: Thumbnails) -> tuple[float, float]:
     """Return the mean difference of frames half a second apart, and the share of still steps.
 
-    Differences are mean absolute differences of thumbnails, in grey levels of 255. A step with a
-    difference below 0.5 is still. If a video is shorter than half a second, its first and last
-    frame are compared. A video of one frame has the difference 0 and the share 1.
+    A difference is the mean absolute difference of two thumbnails, in grey levels of 255. A step is
+    still if the difference is below 0.5. The first and the last frame of a video shorter than half
+    a second are compared. A video of one frame has the difference 0 and the share 1.
     """
     if len(video.times) < 2:
         return 0.0, 1.0
@@ -272,12 +270,12 @@ def motion_of(video: Thumbnails) -> tuple[float, float]:
 
 
 def read_decisions(file: str | os.PathLike) -> Decisions:
-    """Read decisions on groups from a table with the columns ``path,decision,other``.
+    """Read decisions from a CSV file with the columns ``path,decision,other``.
 
     ``keep`` means that the video stays. ``not a copy`` means that it is not a copy of ``other``.
 
     Raises:
-        ValueError: If the file is not such a table, or if a line has an unknown decision or too few
+        ValueError: If the columns are different, or a line has an unknown decision or too few
             paths. The message names file and line.
     """
     keep: set[str] = set()
@@ -301,7 +299,7 @@ def read_decisions(file: str | os.PathLike) -> Decisions:
         else:
             what = "names no other video" if decision == NOT_A_COPY else f"is {decision!r:.100}"
             raise ValueError(
-                f"{where}: the decision {what}; use {KEPT}, or {NOT_A_COPY} and a video"
+                f"{where}: the decision {what}. Write {KEPT}, or {NOT_A_COPY} and another path"
             )
     return Decisions(frozenset(keep), apart)
 
@@ -309,12 +307,12 @@ def read_decisions(file: str | os.PathLike) -> Decisions:
 def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
     """Return the mean cosine distance (N,) to the 10 nearest videos that are not ``gone``.
 
-    If all neighbours are ``gone``, all of them count.
+    If all neighbours are ``gone``, all of them are used.
 
     Args:
-        similar: (N, k) cosines with each video's neighbours, in descending order, and -inf in an
-            empty slot, as :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`
-            returns.
+        similar: (N, k) cosines of the neighbours from
+            :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`, descending, -inf in
+            empty slots.
         where: (N, k) rows of the neighbours.
         gone: Rows of removed duplicates.
     """
@@ -328,10 +326,10 @@ def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
 
 
 def find_outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
-    """Return the limit, and the rows above it that are not ``gone``, farthest first.
+    """Return the limit for outliers, and the rows above it, farthest first.
 
-    The limit is the median plus 5 standard deviations, estimated as 1.4826 times the median
-    absolute deviation, of the distances of videos that are not ``gone``.
+    Rows that are ``gone`` are ignored. The limit is the median of the distances plus 5 standard
+    deviations, which are estimated as 1.4826 times the median absolute deviation.
     """
     rows = [row for row in range(len(distances)) if row not in gone]
     own = distances[rows]

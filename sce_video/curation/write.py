@@ -1,4 +1,4 @@
-"""Writes the lists and the report of a curation, and the table of what was removed and why."""
+"""Output of a curation: lists of videos, a report, and a table of the removed videos."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sce_video.datasets.video_list import write_annotation_list
 from sce_video.options.find import FRAMES, NONE
 from sce_video.utils.files import write_json, write_text
 
-# Files of a curation; docs/curate.md describes the content of each.
+# Files of a curation. Their content is described in docs/curate.md.
 KEEP = "keep.txt"
 SUBSET = "subset.txt"
 CLUSTERS = "clusters.txt"
@@ -29,33 +29,32 @@ REPORT = "report.json"
 DECISIONS = "decisions.csv"
 INTROS = "intros.csv"
 MOTION = "motion.csv"
-#: Results that a curation leaves in its folder, in addition to the files that a later run uses.
+#: Results of a curation, without the files that a later run reuses.
 _RESULTS = (
     *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
     "curation.html",
 )
-#: Number of videos shown for a cluster or a stretch. Half of a cluster's are those nearest to its
-#: centre.
+#: Number of examples for a cluster or a stretch. Half of a cluster's are nearest to its centre.
 EXAMPLES = 8
 
 
 @dataclass(frozen=True)
 class RemovedLine:
-    """A line of ``removed.csv``; cells are empty if nothing is known.
+    """Line of ``removed.csv``. Cells without a value are empty.
 
     Attributes:
         path: Path of the video.
-        reason: Reason why the video is not in the list to keep.
-        kept: Video of the same group that stays.
-        match: Video of the same group that it resembles most.
-        similarity: Similarity of the two videos.
+        reason: Why the video is not in the list of kept videos.
+        kept: Video that stays in the same group.
+        match: Most similar video in the same group.
+        similarity: Similarity to ``match``.
         start: Seconds of ``match`` at which the video begins.
-        left, top, width, height: Part of the frames of ``match`` that the video shows, relative to
-            them.
-        begin, end: Stretch of the video that ``match`` shows as well, seconds.
+        left, top, width, height: Part of the frames of ``match`` that the video shows, as shares of
+            the frame.
+        begin, end: Stretch of the video that ``match`` also shows, in seconds.
         speed: Seconds of ``match`` in one second of the video.
-        mirrored: 1 if one of the two is mirrored, else 0.
-        changes: Agreement of what changes in both.
+        mirrored: 1 if one of the two videos is mirrored, otherwise 0.
+        changes: Agreement of what changes in both videos.
     """
 
     path: str
@@ -77,7 +76,7 @@ class RemovedLine:
 
 @dataclass(frozen=True)
 class CurationCounts:
-    """Numbers of videos in a curation, of groups, and of compared pairs."""
+    """Numbers of videos, groups and compared pairs in a curation."""
 
     videos: int
     kept: int
@@ -95,13 +94,13 @@ class CurationCounts:
 
 @dataclass(frozen=True)
 class CurationReport:
-    """Summary of a curation that was written. ``report.json`` contains more.
+    """Summary of a curation. ``report.json`` contains more.
 
     Attributes:
         counts: Numbers of videos of each kind.
-        kept_of_a_group: Sentence that explains how each group's kept video was chosen.
+        kept_of_a_group: Criteria by which the kept video of each group was chosen.
         lists: Path of each list by its name.
-        notes: Sentences that readers must see.
+        notes: Sentences that the user must see.
     """
 
     counts: CurationCounts
@@ -113,11 +112,11 @@ class CurationReport:
 def check_curated_folder(
     folder: str | os.PathLike, keep: str | os.PathLike | None = None, overwrite: bool = False
 ) -> None:
-    """Refuse a folder that holds results of an earlier curation.
+    """Raise ValueError if a folder contains results of an earlier curation.
 
     Args:
         folder: Folder of the results.
-        keep: List of kept videos, if it lies outside the folder.
+        keep: List of kept videos if it is not in the folder.
         overwrite: Whether earlier results may be replaced.
 
     Raises:
@@ -127,8 +126,8 @@ def check_curated_folder(
     found = next((file for file in files if file.exists()), None)
     if found is not None and not overwrite:
         raise ValueError(
-            f"{found} exists: the folder contains an earlier curation. Give another --out or "
-            "--keep, or replace the results with --overwrite"
+            f"{found} exists, because the folder contains an earlier curation. Choose another "
+            "--out or --keep, or replace the results with --overwrite"
         )
 
 
@@ -140,28 +139,29 @@ def write_curation(
 ) -> CurationReport:
     """Write the lists, ``removed.csv`` and ``report.json``.
 
-    Every video of the source is either in the list to keep or in ``removed.csv`` with the reason.
+    Every video of the source is either in the list of kept videos or, with a reason, in
+    ``removed.csv``.
 
     Args:
         found: Result of :func:`~sce_video.curation.selection.curate_videos`.
-        folder: Folder for all files. It is created if needed.
-        keep: List of kept videos. The default None writes ``keep.txt`` in the folder.
-        overwrite: Whether results of an earlier curation are removed first.
+        folder: Folder for all files, which is created if needed.
+        keep: List of kept videos; None for ``keep.txt`` in the folder.
+        overwrite: Whether to remove results of an earlier curation first.
 
     Raises:
         WriteError: If a file cannot be written.
-        ValueError: If earlier results exist, or if none of the paths can be written to a list.
+        ValueError: If earlier results exist, or a list cannot contain any of the paths.
     """
     check_curated_folder(folder, keep, overwrite)
     folder = Path(folder)
-    for name in _RESULTS:  # else an old result of another curation would stay
+    for name in _RESULTS:  # This curation may not replace every result of the earlier one.
         Path(folder, name).unlink(missing_ok=True)
     videos = found.videos
     labels, classes, notes = _labels(found)
     lists: dict[str, str] = {}
 
     def add(name: str, file: str | os.PathLike, rows: list[int], labels: list[int]) -> list[str]:
-        """Write a list and return the paths that it cannot contain."""
+        """Write a list, and return the paths that it cannot contain."""
         lists[name] = os.fspath(file)
         paths = [videos.paths[row] for row in rows]
         return write_annotation_list(lists[name], paths, [labels[row] for row in rows])
@@ -174,20 +174,25 @@ def write_curation(
         add("subset", folder / SUBSET, found.subset, labels)
     add("clusters", folder / CLUSTERS, found.keep, found.cluster.tolist())
     if unlisted:
-        notes.append(f"{len(unlisted)} paths cannot be written to a list: see {REMOVED}")
+        notes.append(f"a list cannot contain {len(unlisted)} paths, which are in {REMOVED}")
     removed = list(_removed(found, set(unlisted)))
     columns = [column.name for column in fields(RemovedLine)]
     write_csv(folder / REMOVED, [columns, *map(astuple, removed)])
     if found.duplicates.shared:
         lists["intros"] = os.fspath(folder / INTROS)
-        write_segment_file(lists["intros"], _intros(found))
+        stretches = (
+            Segment(videos.paths[row], round(begin, 3), round(end, 3), f"shared {number}")
+            for number, part in enumerate(found.duplicates.shared, 1)
+            for row, begin, end in part.stretches
+        )
+        write_segment_file(lists["intros"], stretches)
     if found.motion is not None:
         lists["motion"] = os.fspath(folder / MOTION)
         rows = zip(videos.paths, found.motion.motion, found.motion.frozen, strict=True)
         cells = [
             (path, f"{motion:.3f}", f"{frozen:.3f}")
             for path, motion, frozen in rows
-            if motion == motion  # NaN for what cannot be read
+            if motion == motion  # NaN if the video cannot be read
         ]
         write_csv(lists["motion"], [("path", "motion", "frozen"), *cells])
     counts = _counts(found, len(removed))
@@ -196,20 +201,12 @@ def write_curation(
     return report
 
 
-def _intros(found: Curation) -> Iterator[Segment]:
-    """Yield the stretches that many videos share; equal content has one label."""
-    for number, part in enumerate(found.duplicates.shared, 1):
-        for row, begin, end in part.stretches:
-            times = round(begin, 3), round(end, 3)
-            yield Segment(found.videos.paths[row], *times, f"shared {number}")
-
-
 def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
-    """Return labels as numbers, names of the classes if labels are names, and notes."""
+    """Return the labels as numbers, their names if they have names, and notes."""
     names = found.videos.label_names
     missing = sum(name is None for name in names)
     if missing:
-        note = f"the lists have no labels: {missing} of {len(names)} videos have none"
+        note = f"the lists have no labels, because {missing} of {len(names)} videos have none"
         return [-1] * len(names), [], [note] if missing < len(names) else []
     texts = [str(name) for name in names]
     if all(text.isdecimal() for text in texts):
@@ -221,15 +218,15 @@ def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
         for name in classes
     ]
     if len(set(written)) < len(classes):
-        note = "the lists have no labels: two names of classes are written alike"
+        note = "the lists have no labels, because two class names would be written alike"
         return [-1] * len(names), [], [note]
     other = [text for name, text in zip(classes, written, strict=True) if text != name]
-    notes = [f"a line cannot contain the name of a class, which is written as {n}" for n in other]
+    notes = [f"a line cannot contain a class name, which is written as {n} instead" for n in other]
     return [number[text] for text in texts], written, notes
 
 
 def _removed(found: Curation, unlisted: set[str]) -> Iterator[RemovedLine]:
-    """Yield a line of ``removed.csv`` for every video that is not in the list to keep."""
+    """Yield a line of ``removed.csv`` for every video that is not in the list of kept videos."""
     paths, rule = found.videos.paths, found.options.duplicates
     rule += ": correlation" if rule == FRAMES else ": cosine"
     for group in found.duplicates.groups:
@@ -265,24 +262,25 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[RemovedLine]:
 
 
 def _aligned(line: RemovedLine, at: Alignment, inner: bool) -> RemovedLine:
-    """Add details of a video that was found by aligned frames."""
+    """Add the alignment of a near-duplicate to its line."""
     if at.changes is not None:
         line = replace(line, changes=round(at.changes, 4))
-    # The position of the removed video in its match, unless the match lies inside it.
+    # The position is known only if the match contains the removed video.
     return replace(_placed(line, at), start=round(at.offset, 3)) if inner else line
 
 
 def _placed(line: RemovedLine, at: Alignment) -> RemovedLine:
+    """Add the part that a video shows to its line."""
     left, top, width, height = (round(value, 3) for value in at.part)
     return replace(line, left=left, top=top, width=width, height=height)
 
 
 def _edited(line: RemovedLine, copy: EditedCopy, inner: bool) -> RemovedLine:
-    """Add details of a video that was found as an edited copy."""
+    """Add the shared stretch of an edited copy to its line."""
     own, other, speed = copy.inner_stretch, copy.outer_stretch, copy.speed
     if inner:
         line = _placed(line, copy.alignment)
-    else:  # its match lies in it
+    else:  # The removed video contains its match.
         own, other, speed = other, own, 1 / speed
     return replace(
         line,
@@ -296,7 +294,7 @@ def _edited(line: RemovedLine, copy: EditedCopy, inner: bool) -> RemovedLine:
 
 
 def cluster_examples(found: Curation) -> list[tuple[int, list[int]]]:
-    """Return size and examples of each cluster: half near its centre, half in steps outwards."""
+    """Return the size of each cluster, and examples from its centre to its farthest video."""
     members: dict[int, list[int]] = {}
     for row in found.centrality.argsort(descending=True, stable=True).tolist():
         members.setdefault(int(found.cluster[row]), []).append(row)
@@ -370,14 +368,14 @@ def _content(found: Curation, report: CurationReport) -> dict[str, Any]:
     }
 
 
-#: The words that describe each criterion for the video of a group that stays.
+#: Words for each criterion by which the kept video of a group is chosen.
 PREFERRED = {"length": "longest", "resolution": "largest frames", "bitrate": "highest bitrate"}
 
 
 def kept_of_a_group(found: Curation) -> str:
-    """Describe how each group's kept video was chosen."""
+    """Describe the criteria by which the kept video of each group was chosen."""
     if found.options.duplicates != FRAMES:
-        return "the one most similar to the others, then the first path"
+        return "the most similar to the others, then the first path"
     words = [f"the {PREFERRED[name]}" for name in found.options.prefer]
     return ", then ".join(["not an edited copy", *words, "the first path"])
 

@@ -1,14 +1,13 @@
-"""Separate process that reads a database of columns and evaluates conditions on it.
+"""Script that evaluates SQL conditions on a database of columns, in a process of its own.
 
-The database may be untrusted. SQLite cannot be stopped within one function, such as ``instr`` of
-long cells, and the views of an untrusted database may never end. Both therefore happen in a process
-whose memory is limited and which the system ends by a timer. It is started as a script in about
-30 ms, because it imports little.
+Neither the database nor the conditions are trusted. SQLite cannot be interrupted inside a function
+such as ``instr``, and a view in an untrusted database may never end. The operating system therefore
+limits the memory of this process and ends it when its time is up. The script starts in about 50 ms,
+because it imports only a few modules of the standard library.
 
-A message is its length followed by its bytes. The process sends the statement that created the
-table, then the text and the bytes of ``facts``. A request has two lines, ``NUMBER OF VIDEOS`` and
-``CONDITION``. The response is a series of messages that begin with KEYS, then a message that begins
-with DONE or FAILED.
+When the script starts, it sends the three parts of :meth:`Database.facts`. Each request then
+consists of two lines: the number of videos and the condition. The script answers with any number of
+messages that begin with ``KEYS``, followed by a message that begins with ``DONE`` or ``FAILED``.
 """
 
 from __future__ import annotations
@@ -16,18 +15,19 @@ from __future__ import annotations
 import resource
 import signal
 import sqlite3
-import struct
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, BinaryIO
+from multiprocessing.connection import Connection
+from typing import Any
 
+#: SQL statement that creates the table of facts about the columns
 FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
 #: Name of the table with the columns. Conditions may read only this table.
 TABLE = "videos"
-#: Column with the number of the video. No file of columns can contain this name.
+#: Column with the number of the video. A CSV file cannot contain it.
 KEY = "#"
-#: First byte of a message with the numbers of videos
+#: First byte of a message with the numbers of matching videos
 KEYS = b"+"
 #: First byte of the message that ends the answer to a condition
 DONE = b"."
@@ -35,12 +35,13 @@ DONE = b"."
 FAILED = b"-"
 #: Largest number of bytes in a cell, and in a message about a condition
 LONGEST_CELL = 1_000_000
-#: Largest number of bytes in the text of the facts
+#: Largest number of bytes in the description of the columns
 LONGEST_FACTS = 8 * 2**20
-#: Bytes of memory in addition to the facts and to a database in memory
+#: Bytes of memory that the process may use in addition to the facts and a database in memory
 _MEMORY = 2**30
-#: Number of videos that are evaluated at a time
+#: Number of videos to which a condition is applied at a time
 _BLOCK = 16384
+#: SQL functions that a condition may call
 _FUNCTIONS = frozenset(
     "abs coalesce date datetime glob group_concat ifnull instr julianday length like lower ltrim "
     "max min nullif round rtrim strftime substr substring time trim typeof upper".split()
@@ -56,34 +57,12 @@ _LIMITS = {
 }
 
 
-def send(file: BinaryIO, *parts: bytes) -> None:
-    """Write one message that consists of several parts."""
-    file.write(struct.pack("<q", sum(map(len, parts))))
-    for part in parts:
-        file.write(part)
-    file.flush()
-
-
-def receive(file: BinaryIO, most: int) -> bytes:
-    """Read a message of at most ``most`` bytes; raise EOFError if the other process has ended."""
-    head = file.read(8)
-    if len(head) < 8:
-        raise EOFError
-    (length,) = struct.unpack("<q", head)
-    if not 0 <= length <= most:
-        raise ValueError(f"a message of {length} bytes is longer than {most}")
-    content = file.read(length)
-    if len(content) < length:
-        raise EOFError
-    return content
-
-
 class Database:
-    """Database of columns, in which conditions may read only one table.
+    """Database of columns. A condition can read only the table with the columns.
 
     Args:
         base: Connection to the database.
-        longest: Largest number of bytes in a value of the facts.
+        longest: Largest number of bytes that a single value in the table of facts may have.
     """
 
     def __init__(self, base: sqlite3.Connection, longest: int) -> None:
@@ -95,10 +74,15 @@ class Database:
         base.set_authorizer(self._allow)
 
     def facts(self) -> tuple[bytes, bytes, bytes]:
-        """Return the statement that created the table of columns, and the text and bytes of facts.
+        """Return what the database states about itself.
+
+        Returns:
+            The SQL statement that created the table of columns, the description of the columns as
+            JSON, and the video number of each row of the index, int32.
 
         Raises:
-            ValueError: If the database contains anything but the two tables, or a wrong type.
+            ValueError: If the database does not consist of the two expected tables, or a value has
+                the wrong type.
         """
         self._selects = 0
         query = "SELECT type, name, sql FROM sqlite_master LIMIT 3"
@@ -114,16 +98,17 @@ class Database:
         return made.encode(), text.encode(), video_of_row
 
     def passing(self, count: int, where: str) -> Iterator[bytes]:
-        """Yield the numbers of the matching videos, separated by commas, some thousand at a time.
+        """Yield the numbers of the matching videos as comma-separated text, block by block.
 
-        Half a million Python objects would take twice as long as this text.
+        For half a million videos, text is twice as fast as Python integers.
         """
         self._readable = {TABLE}
         for limit, most in _LIMITS.items():
             self._base.setlimit(limit, most)
-        for at in range(0, max(count, 1), _BLOCK):  # an empty index checks the condition once
+        # Even without videos, the query runs once, so that a mistake in the condition is found.
+        for at in range(0, max(count, 1), _BLOCK):
             self._selects = 0
-            # A line of its own keeps a comment in the condition from hiding the bracket.
+            # The condition is on its own line, so that a comment in it cannot hide the bracket.
             ((keys,),) = self._base.execute(
                 f'SELECT group_concat("{KEY}") FROM {TABLE} '
                 f'WHERE "{KEY}" >= {at} AND "{KEY}" < {at + _BLOCK} AND (\n{where}\n)'
@@ -132,8 +117,9 @@ class Database:
                 yield keys.encode()
 
     def _allow(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
-        """Return whether SQLite may perform an action that a condition requires."""
-        if action == sqlite3.SQLITE_SELECT:  # no query inside the condition or joined to this one
+        """Tell SQLite whether it may perform an action that a query requires."""
+        # The query itself is the only SELECT, so a condition cannot contain or add another query.
+        if action == sqlite3.SQLITE_SELECT:
             self._selects += 1
             allowed = self._selects == 1
         elif action == sqlite3.SQLITE_READ:
@@ -143,23 +129,24 @@ class Database:
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def main(address: str, seconds: float, blob: int, spare: int) -> None:
-    """Send the facts of a database, then answer requests until there are no more.
+def main(number: int, address: str, seconds: float, blob: int, spare: int) -> None:
+    """Send the facts of a database, then answer requests until the parent closes the pipe.
 
     Args:
-        address: URI of the database file, or ``:memory:`` if the first message is its content.
-        seconds: Time limit in seconds for the facts, and for each request.
-        blob: Number of bytes of the facts other than text.
-        spare: Number of bytes of the database in memory; 0 for a file.
+        number: File descriptor of the pipe to the parent.
+        address: URI of the database file, or ``:memory:`` if the parent sends its content first.
+        seconds: Time limit in seconds for reading the facts, and for each request.
+        blob: Number of bytes of the video numbers in the table of facts.
+        spare: Number of bytes of the database that the parent sends; 0 for a file.
     """
-    asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    pipe = Connection(number)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     memory = _MEMORY + 4 * (blob + spare)
-    with suppress(ValueError, OSError):  # the user's own limit may be lower
+    with suppress(ValueError, OSError):  # the user may have set a lower limit
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    content = receive(asked, spare) if spare else b""
+    content = pipe.recv_bytes(spare) if spare else b""
     signal.setitimer(signal.ITIMER_REAL, seconds)
     base = sqlite3.connect(address, uri=True)
     if spare:
@@ -167,19 +154,20 @@ def main(address: str, seconds: float, blob: int, spare: int) -> None:
         del content
     database = Database(base, max(blob, LONGEST_FACTS))
     for part in database.facts():
-        send(answers, part)
+        pipe.send_bytes(part)
     while True:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        count, where = receive(asked, 2**20).split(b"\n", 1)
+        count, where = pipe.recv_bytes(2**20).split(b"\n", 1)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             for keys in database.passing(int(count), where.decode()):
-                send(answers, KEYS, keys)
-            send(answers, DONE)
+                pipe.send_bytes(KEYS + keys)
+            pipe.send_bytes(DONE)
         except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
-            send(answers, FAILED, (str(error) or type(error).__name__).encode()[:10_000])
+            pipe.send_bytes(FAILED + (str(error) or type(error).__name__).encode()[:10_000])
 
 
 if __name__ == "__main__":
-    with suppress(EOFError):
-        main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    with suppress(EOFError, ConnectionError):
+        numbers = int(sys.argv[4]), int(sys.argv[5])
+        main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *numbers)

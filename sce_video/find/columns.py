@@ -1,15 +1,15 @@
 """Columns of an index's videos (camera, date, site, ...), and SQL conditions on them.
 
-Conditions and columns may be untrusted. SQLite therefore reads one table, with a list of allowed
-functions, in a process that is ended if it takes long (:mod:`~sce_video.find.column_process`). For
-an index of many videos, the database is a file next to the index. It is created again if the
-columns or the index change.
+The columns are copied into an SQLite database with one row per video. Neither conditions nor
+columns are trusted, so a separate process evaluates them, which may call only a few SQL functions
+and is ended if it takes too long (:mod:`~sce_video.find.column_process`). For a large index, the
+database is a file next to the index. It is created again if the columns or the index change.
 """
 
 from __future__ import annotations
 
 import json
-import operator
+import multiprocessing
 import os
 import re
 import signal
@@ -18,12 +18,13 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import sha256
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,30 +34,32 @@ from sce_video.datasets.video_list import PATH_COLUMNS
 from sce_video.find import column_process
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import WriteError, atomic_file, cache_folder, parse_json
+from sce_video.utils.records import read_record
 from sce_video.utils.storage import absolute
 
-if TYPE_CHECKING:  # it imports torch, and a mistyped condition must be reported before that
+# Import this only for type checks, so that a mistyped condition is reported before torch loads.
+if TYPE_CHECKING:
     from sce_video.find.store import VideoIndex
 
-#: Name of the file next to an index that is read if no other file is given
+#: Name of the CSV file next to an index that is read if no other file is given
 COLUMNS = "columns.csv"
-#: Name of the database created from the file
+#: Name of the database that is created from the CSV file
 DATABASE = "columns.sqlite"
-_VERSION = 1  # version of the database
+_VERSION = 1  # version of the database format
 _SECONDS = 5.0  # time limit for one condition
-_SHOWN_VALUES = 50  # largest number of different values that the page offers for a column
-_SHOWN_TEXT = 100  # largest number of characters in a value that the page offers
-_READ_TWICE = 4 * 2**20  # bytes; reading a larger file takes as long as the imports that follow
-_MANY = 20_000  # rows of an index above which the database is stored
+_SHOWN_VALUES = 50  # largest number of different values of a column that the page lists
+_SHOWN_TEXT = 100  # largest number of characters in a value that the page lists
+_LARGE_FILE = 4 * 2**20  # bytes of a CSV file above which the database is stored
+_MANY = 20_000  # number of index rows from which the database is stored in a file
 _KEPT = 32  # number of conditions whose matching rows are cached
-_BLOCK = 16384  # rows at a time
+_BLOCK = 16384  # number of rows that are read at a time
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)
 _TABLE = column_process.TABLE
 _KEY = column_process.KEY
 _MOST_COLUMNS = 200  # largest number of columns in a file, which may be untrusted
 _MOST_TEXT = 10_000  # largest number of characters in a cell of such a file
 _DAMAGED = f"{DATABASE} next to the index is damaged. Remove it"
-#: Columns in a table of videos that do not describe the videos themselves
+#: Columns of a table of videos that describe the import instead of the video
 _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
 
@@ -67,34 +70,43 @@ class VideoColumn:
     Attributes:
         name: Name of the column.
         number: Whether values are compared as numbers.
-        values: Different values if there are few; otherwise empty.
+        values: Different values if there are at most 50; otherwise empty.
     """
 
     name: str
     number: bool
     values: tuple[str, ...]
 
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> VideoColumn:
-        """Read a column of an untrusted database; raise ValueError for anything else."""
-        name, number, values = facts["name"], facts["number"], facts["values"]
-        texts = isinstance(values, list) and len(values) <= _SHOWN_VALUES
-        if not (
-            texts and isinstance(number, bool) and all(isinstance(v, str) for v in (name, *values))
-        ):
-            raise ValueError("the description of a column has the wrong types")
-        return cls(name, number, tuple(values))
+
+@dataclass(frozen=True)
+class _Facts:
+    """Description of the columns in a database, which stores it as JSON.
+
+    Attributes:
+        columns: Columns except ``path``.
+        without: Number of videos without a line in the CSV file.
+        videos: Number of videos.
+        state: Text that changes whenever a source of the columns changes.
+        source: Names of the sources; empty without any.
+    """
+
+    columns: tuple[VideoColumn, ...]
+    without: int
+    videos: int
+    state: str
+    source: str
 
 
 class VideoColumns:
-    """Columns of an index's videos, for use by several threads.
+    """Columns of an index's videos. Several threads can use them at the same time.
 
-    Every index has the column ``path``. Other columns come from the table of videos from which it
-    was created, and from a CSV file. The file's first line lists its columns: ``path`` (or video,
-    file, filename), relative to the indexed folder or absolute, and any others. If both sources
-    contain a column, the file's is used. A column of numbers is compared as numbers and any other
-    as text, so dates are written as ``2026-01-31``. Empty cells are NULL, and so are all cells of a
-    video without a line. Lines of videos that are not in the index are ignored.
+    Every index has the column ``path``. Other columns come from a CSV file and from the table of
+    videos, if the index was built from a table. The first line of the CSV file lists its columns:
+    ``path`` (or video, file, filename), relative to the indexed folder or absolute, and any others.
+    If both sources contain a column, the CSV file's column is used. A column that contains only
+    numbers is compared numerically, and any other column as text, so dates are written as
+    ``2026-01-31``. Empty cells are NULL, and a video without a line has NULL in every column. Lines
+    of videos that are not in the index are ignored.
 
     Args:
         source: Database created by :func:`_fill`, as a file or as its content.
@@ -103,36 +115,34 @@ class VideoColumns:
     Attributes:
         described: Columns except ``path``.
         names: Names of the columns, with ``path`` first.
-        without: Number of videos without a line in the file.
-        state: Description, as text, of everything from which the database was created.
+        without: Number of videos without a line in the CSV file.
+        state: Text that changes whenever a source of the columns changes.
 
     Raises:
-        ValueError: If the database does not contain columns.
+        ValueError: If the file or content is not a database of columns.
     """
 
     def __init__(self, source: Path | bytes, rows: int) -> None:
         self._base, self._lock = _Database(source, rows), threading.Lock()
         made, text, video_of_row = self._base.facts
-        facts = parse_json(text.decode(), "the facts")
-        self.described = [VideoColumn.from_facts(column) for column in facts["columns"]]
+        facts = read_record(_Facts, parse_json(text.decode(), "the facts"), "the facts")
+        self.described, self.without, self.state = facts.columns, facts.without, facts.state
         self.names = ["path", *(column.name for column in self.described)]
-        self.without, self.state = operator.index(facts["without"]), str(facts["state"])
-        self._source = str(facts["source"])
-        self._count = operator.index(facts["videos"])
-        self._video_of_row = np.frombuffer(video_of_row, dtype=np.int32)
-        numbers = self._video_of_row
+        self._source, self._count = facts.source, facts.videos
+        self._video_of_row = numbers = np.frombuffer(video_of_row, dtype=np.int32)
         inside = ((numbers >= 0) & (numbers < self._count)).all() and 0 <= self._count <= rows
         known = made.decode() == _videos_sql(self.described)
+        known &= all(len(column.values) <= _SHOWN_VALUES for column in self.described)
         if len(numbers) != rows or not inside or not known:
             raise ValueError("it is not a database of columns")
         self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # one bit per row
 
     def matching(self, where: str) -> np.ndarray:
-        """Return (N,) bool, the index rows that meet a condition. Empty text selects all rows.
+        """Return a mask (N,) of the index rows that meet a condition; empty text selects all rows.
 
         Raises:
-            ValueError: If SQLite cannot read the condition, it does anything but compare columns,
-                or it takes longer than 5 s.
+            ValueError: If SQLite cannot read the condition, the condition does anything other than
+                compare columns, or evaluating it takes longer than 5 s.
         """
         count = len(self._video_of_row)
         if not where.strip():
@@ -155,19 +165,20 @@ class VideoColumns:
     def _explained(self, where: str, reason: str) -> str:
         reason = " ".join(reason.split())
         if reason == "not authorized":
-            reason = "only columns may be compared: no further SELECT, PRAGMA or ATTACH"
+            reason = "a condition may only compare columns, without SELECT, PRAGMA or ATTACH"
         elif reason.startswith("no such column"):
-            names = ", ".join(self.names)
-            reason += f"; {self._source or 'without a file of columns (--columns)'} has {names}"
+            where_from = self._source or "the index (no CSV file was given with --columns)"
+            reason += f". The columns in {where_from} are: {', '.join(self.names)}"
         elif reason.startswith("database disk image"):
             reason = _DAMAGED
         return f"the condition {where!r:.200} cannot be evaluated: {reason}"
 
 
 class _Database:
-    """Client of the :mod:`~sce_video.find.column_process` process on a database of columns.
+    """Client of a :mod:`~sce_video.find.column_process` that has opened a database of columns.
 
-    The process is kept for later conditions, and restarted after a condition that had to be ended.
+    The process answers any number of conditions. If a condition takes too long, the process is
+    ended, and the next condition starts another one.
 
     Args:
         source: File of the database, or its content.
@@ -177,7 +188,7 @@ class _Database:
         facts: Facts that :meth:`~sce_video.find.column_process.Database.facts` returned.
 
     Raises:
-        ValueError: If the database does not contain columns, or reading it takes too long.
+        ValueError: If it is not a database of columns, or reading it takes too long.
     """
 
     def __init__(self, source: Path | bytes, rows: int) -> None:
@@ -186,19 +197,19 @@ class _Database:
         self.facts = self._start()
 
     def passing(self, count: int, where: str) -> Iterator[bytes]:
-        """Yield the numbers of the matching videos, separated by commas.
+        """Yield the numbers of the matching videos as comma-separated text.
 
         Raises:
-            ValueError: If the condition cannot be evaluated. The message is the reason.
+            ValueError: If the condition cannot be evaluated. The message contains only the reason.
         """
         request = f"{count}\n{where}".encode()
         if self._process is None and self._start() != self.facts:
             self.close()
-            raise ValueError("the database has been replaced in the meantime. Open the index again")
-        with self._conversation() as (asked, answers):
-            column_process.send(asked, request)
+            raise ValueError("the database of columns was replaced. Open the index again")
+        with self._conversation() as pipe:
+            pipe.send_bytes(request)
             longest = column_process.LONGEST_CELL + 1
-            while (answer := column_process.receive(answers, longest))[:1] == column_process.KEYS:
+            while (answer := pipe.recv_bytes(longest))[:1] == column_process.KEYS:
                 yield answer[1:]
         if answer != column_process.DONE:
             raise ValueError(answer[1:].decode())
@@ -206,72 +217,64 @@ class _Database:
     def _start(self) -> tuple[bytes, ...]:
         if isinstance(self._source, bytes):
             address, inside = ":memory:", self._source
-        else:  # It is replaced only as a whole, and its folder may not support locks.
+        else:
+            # Open the file without locks, which some file systems do not support. This is safe,
+            # because the file is only ever replaced as a whole.
             address, inside = f"{self._source.absolute().as_uri()}?mode=ro&immutable=1", b""
-        numbers = (str(number) for number in (_SECONDS, self._blob, len(inside)))
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", column_process.__file__, address, *numbers],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        with self._conversation() as (asked, answers):
+        self._pipe, theirs = multiprocessing.Pipe()
+        with theirs:
+            arguments = theirs.fileno(), address, _SECONDS, self._blob, len(inside)
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", column_process.__file__, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        with self._conversation() as pipe:
             if inside:
-                column_process.send(asked, inside)
+                pipe.send_bytes(inside)
             longest = max(self._blob, column_process.LONGEST_FACTS)
-            return tuple(column_process.receive(answers, longest) for _ in range(3))
+            return tuple(pipe.recv_bytes(longest) for _ in range(3))
 
     @contextmanager
-    def _conversation(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-        """Yield pipes to and from the process, which is ended if the block raises an error."""
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
+    def _conversation(self) -> Iterator[Connection]:
+        """Yield the pipe to the process, and end the process if the block fails."""
+        assert self._process is not None
         try:
-            yield cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
-        except (EOFError, ConnectionError):
-            status = process.wait()
+            yield self._pipe
+        except (EOFError, OSError):
+            self._pipe.close()
+            status = self._process.wait()
             self.close()
             late = status == -signal.SIGALRM
             reason = f"it takes longer than {_SECONDS:g} s" if late else "SQLite cannot read it"
             raise ValueError(reason) from None
-        except BaseException:  # the pipe may still contain answers
-            self.close()
+        except BaseException:
+            self.close()  # because unread answers may remain in the pipe
             raise
 
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
         if process is not None:
+            self._pipe.close()
             process.kill()
-            process.communicate()
+            process.wait()
 
     def __del__(self) -> None:
         with suppress(Exception):
             self.close()
 
 
-def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | None:
-    """Return an index's file of columns: the given file, or ``columns.csv`` in its folder.
-
-    Raises:
-        FileNotFoundError: If the given file is missing.
-    """
-    file = Path(folder, COLUMNS) if given is None else Path(given)
-    if file.is_file():
-        return file
-    if given is not None:
-        raise FileNotFoundError(f"there is no file of columns at {file}")
-    return None
-
-
 @dataclass(frozen=True)
 class ColumnSources:
-    """Sources of the columns.
+    """Files from which columns are read.
 
     Attributes:
         root: Indexed folder.
-        file: CSV file with columns.
-        table: Table of videos with columns, as a path or a URI.
+        file: CSV file with columns; None without one.
+        table: Table of videos with columns, as a path or a URI; None without one.
     """
 
     root: str
@@ -282,19 +285,22 @@ class ColumnSources:
 def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -> VideoColumns:
     """Read the columns of an index, from ``columns.csv`` in its folder if ``file`` is None.
 
-    Columns of many videos or of a large file are stored in ``columns.sqlite`` in the folder of the
-    index. For a table of videos with features, they are stored in the user's cache. The database is
-    created again if the index, the file or the table has changed.
+    For a large index or CSV file, the database is stored as ``columns.sqlite`` in the index's
+    folder. If the index is a column in a table of videos, the database is stored in the user's
+    cache. It is created again if the index, the CSV file or the table has changed.
 
     Raises:
         FileNotFoundError: If the given file does not exist.
         ValueError, TableError: If :func:`read_columns` cannot read the columns.
     """
-    found = columns_file(index.folder, file)
-    alone = is_table_folder(index.folder)  # a table of videos that also contains the features
+    found = Path(index.folder, COLUMNS) if file is None else Path(file)
+    if file is not None and not found.is_file():
+        raise FileNotFoundError(f"there is no CSV file with columns at {found}")
+    alone = is_table_folder(index.folder)  # The features are a column in the table of videos.
     table = os.fspath(index.folder) if alone else index.root
-    sources = ColumnSources(index.root, found, table if is_table(table) else None)
-    large = len(index) >= _MANY or (found is not None and found.stat().st_size > _READ_TWICE)
+    csv_file = found if found.is_file() else None
+    sources = ColumnSources(index.root, csv_file, table if is_table(table) else None)
+    large = len(index) >= _MANY or (csv_file and csv_file.stat().st_size > _LARGE_FILE)
     if not large or not index.stamp:
         return read_columns(index.path_array, sources)
     database, state = Path(index.folder, DATABASE), _state_of(index, sources)
@@ -302,7 +308,7 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
         key = sha256(f"{absolute(table)} {index.stamp[-1]}".encode(errors="surrogateescape"))
         database = cache_folder() / "columns" / f"{key.hexdigest()}.sqlite"
     known = _open_database(database, state, len(index))
-    # If the folder cannot be written, the columns are read into memory instead.
+    # If nothing can be written to the folder, the columns are read into memory instead.
     with suppress(WriteError, sqlite3.OperationalError):
         if known is None:
             with atomic_file(database) as unfinished, closing(sqlite3.connect(unfinished)) as base:
@@ -312,7 +318,7 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
 
 
 def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
-    """Describe everything from which a database of columns is created, as text."""
+    """Return a text that changes whenever a source of the columns changes."""
     from sce_video.datasets.tables.table import read_table
 
     state: list[Any] = [_VERSION, len(index), index.stamp, sources.root]
@@ -329,44 +335,29 @@ def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
 
 
 def _open_database(file: Path, state: str, rows: int) -> VideoColumns | None:
-    """Open a database with this state; return None for any other file, which may be untrusted."""
+    """Open a stored database; return None if it is missing, out of date or not valid."""
     if not file.is_file():
         return None
     try:
         found = VideoColumns(file, rows)
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except ValueError:
         return None
     return found if found.state == state else None
 
 
-def check_condition(folder: str | Path, file: str | os.PathLike | None, where: str) -> None:
-    """Check that SQLite can read a condition on columns, without opening the index.
-
-    Large files and tables of videos are not checked here, but when they are read.
-
-    Raises:
-        FileNotFoundError: If the given file of columns is missing.
-        ValueError: If :class:`VideoColumns` or its ``matching`` refuses the file or the condition.
-    """
-    found = columns_file(folder, file)
-    described = Path(folder, "index.json")
-    # Read only the beginning, because the description of a large table may list many failures.
-    text = "" if not described.is_file() else described.open(encoding="utf-8").read(4096)
-    of_table = is_table_folder(folder) or re.search(r'"root": "[^"]*\.lance/*"', text)
-    if not of_table and (found is None or found.stat().st_size <= _READ_TWICE):
-        read_columns(np.empty(0, dtype=np.str_), ColumnSources("", found)).matching(where)
-
-
 def read_columns(paths: np.ndarray, sources: ColumnSources) -> VideoColumns:
-    """Read the columns of an index's rows with (N,) text ``paths`` into memory.
+    """Read columns into memory.
 
-    Without any paths, only the file is checked. From a table of videos, all columns with text,
-    numbers, truth values and times are read, except ``settings``, ``failure``, ``source_size`` and
-    ``source_mtime_ns``.
+    From a table of videos, all columns that contain text, numbers, booleans or times are read,
+    except ``settings``, ``failure``, ``source_size`` and ``source_mtime_ns``.
+
+    Args:
+        paths: (N,) text, the path of each row in the index.
+        sources: Files from which the columns are read.
 
     Raises:
-        ValueError: If the file is not such a table, or a path has two lines. The message names the
-            file and the line.
+        ValueError: If the CSV file is not valid, or lists a path twice. The message names the file
+            and the line.
         TableError: If the table cannot be read.
     """
     with closing(sqlite3.connect(":memory:")) as base:
@@ -376,16 +367,17 @@ def read_columns(paths: np.ndarray, sources: ColumnSources) -> VideoColumns:
 
 
 def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, state: str) -> None:
-    """Create the tables of :class:`VideoColumns` in an empty database.
+    """Fill an empty database.
 
-    ``videos`` has one row of columns per file in the index. ``facts`` has a single row with a
-    description of the columns, as JSON, and the file number of each index row, int32.
+    The table ``videos`` contains the columns, with one row per video. The table ``facts`` contains
+    a single row: the description of the columns as JSON, and the video number of each index row.
     """
-    key_of: dict[str, int] = {}  # all windows of a video share its line
+    key_of: dict[str, int] = {}  # video number by path, because all windows of a video share a line
     blocks = (paths[at : at + _BLOCK].tolist() for at in range(0, len(paths), _BLOCK))
     keys = (key_of.setdefault(path, len(key_of)) for block in blocks for path in block)
     video_of_row = np.fromiter(keys, np.int32, len(paths))
     base.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+    base.create_function("is_number", 1, lambda cell: _NUMBER.fullmatch(cell) is not None)
     base.execute(f'CREATE TEMP TABLE paths ("{_KEY}" INTEGER PRIMARY KEY, path)')
     base.executemany("INSERT INTO paths VALUES (?, ?)", ((k, _utf8(p)) for p, k in key_of.items()))
     given = [(str(sources.file), read_csv_lines(sources.file))] if sources.file else []
@@ -404,53 +396,44 @@ def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, s
                 taken.append(f"source{number}.c{place}")
     base.execute(_videos_sql(columns))
     base.execute(f"INSERT INTO {_TABLE} SELECT {', '.join(taken)} FROM {joined}")
-    facts = {
-        "columns": [asdict(column) for column in columns],
-        "without": missing,
-        "videos": len(key_of),
-        "state": state,
-        "source": " and ".join(name for name, _ in given),
-    }
+    names = " and ".join(name for name, _ in given)
+    facts = json.dumps(asdict(_Facts(tuple(columns), missing, len(key_of), state, names)))
     base.execute(column_process.FACTS)
-    base.execute("INSERT INTO facts VALUES (?, ?)", (json.dumps(facts), video_of_row.tobytes()))
+    base.execute("INSERT INTO facts VALUES (?, ?)", (facts, video_of_row.tobytes()))
     base.commit()
 
 
 def _videos_sql(columns: Sequence[VideoColumn]) -> str:
-    """Return the statement that creates the table of columns."""
+    """Return the SQL statement that creates the table of columns."""
     named = [(c.name.replace('"', '""'), "NUMERIC" if c.number else "TEXT") for c in columns]
     kinds = ", ".join(["path TEXT", *(f'"{name}" {kind}' for name, kind in named)])
     return f'CREATE TABLE {_TABLE} ("{_KEY}" INTEGER PRIMARY KEY, {kinds})'
 
 
-@dataclass
-class _Values:
-    """Summary of a column's values: some different ones, and whether all are numbers."""
-
-    some: set[str] = field(default_factory=set)
-    numbers: bool = True
-
-    def note(self, cell: str) -> None:
-        """Include another value."""
-        if len(self.some) <= _SHOWN_VALUES:
-            self.some.add(cell)
-        if self.numbers and not _NUMBER.fullmatch(cell):
-            self.numbers = False
-
-    def column(self, name: str) -> VideoColumn:
-        """Return the column that these values form."""
-        shown = len(self.some) <= _SHOWN_VALUES
-        shown = shown and max(map(len, self.some), default=0) <= _SHOWN_TEXT
-        number = self.numbers and bool(self.some)
-        order: list[str] = sorted(self.some if shown else (), key=float if number else None)
-        return VideoColumn(name, number, tuple(map(printable_utf8, order)))
+def _described(base: sqlite3.Connection, name: str, column: str, table: str) -> VideoColumn:
+    """Return the column ``name``, whose text is in a column of a temporary table."""
+    cells = f"FROM {table} WHERE {column} IS NOT NULL"
+    some = f"SELECT DISTINCT {column} {cells} LIMIT {_SHOWN_VALUES + 1}"
+    values = [value for (value,) in base.execute(some)]
+    (text,) = base.execute(f"SELECT EXISTS (SELECT 1 {cells} AND NOT is_number({column}))")
+    number = bool(values) and not text[0]
+    if len(values) > _SHOWN_VALUES or max(map(len, values), default=0) > _SHOWN_TEXT:
+        values = []
+    values.sort(key=float if number else None)
+    return VideoColumn(name, number, tuple(map(printable_utf8, values)))
 
 
 class _Lines:
-    """Lines of a file or table of columns, the first of which lists the columns.
+    """Lines of a CSV file or a table. The first line lists the columns.
+
+    Args:
+        source: Name of the file or table in messages.
+        lines: Number and cells of each line.
+        root: Folder to which relative paths refer.
+        key_of: Number of each video in the index by its path.
 
     Attributes:
-        missing: Number of videos without a line, set when the lines have been copied.
+        missing: Number of videos without a line, known after :meth:`copy`.
     """
 
     def __init__(
@@ -460,7 +443,7 @@ class _Lines:
         number, header = next(lines, (0, []))
         if not header:
             raise ValueError(
-                f"{source} is empty: its first line names the columns, path and others"
+                f"{source} is empty. Its first line must name the columns: path and others"
             )
         lowered = [name.lower() for name in header]
         path = next((lowered.index(name) for name in PATH_COLUMNS if name in lowered), None)
@@ -470,22 +453,26 @@ class _Lines:
                 "The first line must name the columns"
             )
         lowered[path] = "path"
-        twice = [name for name in lowered if not name or name == _KEY or lowered.count(name) > 1]
-        if twice or len(header) > _MOST_COLUMNS:
-            what = f"the column {twice[0]!r:.60} is named twice" if twice and twice[0] else ""
-            what = what or (
-                "a column has no name" if twice else f"more than {_MOST_COLUMNS} columns"
-            )
-            raise ValueError(f"{source}, line {number}: {what}")
+        problem = ""
+        if "" in lowered:
+            problem = "a column has no name"
+        elif _KEY in lowered:
+            problem = f"a column cannot be named {_KEY!r}"
+        elif twice := [name for name in lowered if lowered.count(name) > 1]:
+            problem = f"the column {twice[0]!r:.60} is named twice"
+        elif len(header) > _MOST_COLUMNS:
+            problem = f"there are more than {_MOST_COLUMNS} columns"
+        if problem:
+            raise ValueError(f"{source}, line {number}: {problem}")
         self._path = path
         self._names = [_utf8(name) for i, name in enumerate(header) if i != path]
-        self._values = [_Values() for _ in self._names]
         self.missing = len(key_of)
 
     def copy(self, base: sqlite3.Connection, table: str) -> list[VideoColumn]:
-        """Copy the lines of known videos to a temporary table, and return the other columns.
+        """Copy the lines of indexed videos to a temporary table, and return their columns.
 
-        The table has the columns ``#`` (number of the video) and ``c0``, ``c1``, ... as raw text.
+        The temporary table has the columns ``#`` (number of the video) and ``c0``, ``c1``, ...,
+        which contain unconverted text.
 
         Raises:
             ValueError: If a line has too few or too many cells, a cell is too long, a path has two
@@ -495,23 +482,25 @@ class _Lines:
         base.execute(f'CREATE TEMP TABLE {table} ("{_KEY}" INTEGER PRIMARY KEY{cells})')
         marks = ", ".join("?" * (1 + len(self._names)))
         base.executemany(f"INSERT INTO {table} VALUES ({marks})", self._known())
-        named = zip(self._names, self._values, strict=True)
-        return [values.column(name) for name, values in named]
+        return [_described(base, n, f"c{i}", table) for i, n in enumerate(self._names)]
 
     def _known(self) -> Iterator[list[Any]]:
-        """Yield the number and cells of each line that describes a video of the index."""
+        """Yield video number and cells for each line that describes a video of the index."""
         source, key_of, first = self._source, self._key_of, ("none", 0)
         line_of = np.zeros(len(key_of), dtype=np.int64)
         count = 0
         for number, row in self._lines:
-            if len(row) != 1 + len(self._names) or not row[self._path]:
-                what = f"{len(row)} cells, not {1 + len(self._names)} as in the first line"
-                what = what if len(row) != 1 + len(self._names) else "there is no path"
-                raise ValueError(f"{source}, line {number}: {what}")
+            if len(row) != 1 + len(self._names):
+                raise ValueError(
+                    f"{source}, line {number}: {len(row)} cells, not {1 + len(self._names)} as in "
+                    "the first line"
+                )
+            if not row[self._path]:
+                raise ValueError(f"{source}, line {number}: there is no path")
             if (longest := max(map(len, row))) > _MOST_TEXT:
                 raise ValueError(
-                    f"{source}, line {number}: a cell has {longest} characters, more than "
-                    f"{_MOST_TEXT}"
+                    f"{source}, line {number}: a cell has {longest} characters, but at most "
+                    f"{_MOST_TEXT} are allowed"
                 )
             path = row.pop(self._path)
             path = os.path.relpath(path, self._root) if os.path.isabs(path) else path
@@ -526,20 +515,17 @@ class _Lines:
                     "Remove one of the lines"
                 )
             line_of[key] = number
-            for place, cell in enumerate(row):
-                if cell:
-                    self._values[place].note(cell)
             yield [key, *(_utf8(cell) if cell else None for cell in row)]
         self.missing = int((line_of == 0).sum())
         if key_of and self.missing == len(key_of):
             raise ValueError(
                 f"{source}, line {first[1]}: none of its {count} paths is in the index, for "
-                f"example {first[0]}. The index contains {min(key_of)}"
+                f"example {first[0]}. A path in the index is {min(key_of)}"
             )
 
 
 def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the columns of a table of videos as lines of text."""
+    """Yield number and cells of the lines that a table of videos would have as a CSV file."""
     import pyarrow as pa
 
     from sce_video.datasets.tables.table import read_table
@@ -556,13 +542,13 @@ def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
         rows = opened.call("read", names, {"offset": at, "limit": _BLOCK})
         columns = [rows[name].to_pylist() for name in names]
         for number, row in enumerate(zip(*columns, strict=True), at + 1):
-            # NaN counts as missing, and a truth value becomes 0 or 1.
+            # Treat NaN as missing, and write booleans as 0 and 1.
             values = (int(value) if isinstance(value, bool) else value for value in row)
             yield number, ["" if v is None or v != v else str(v) for v in values]
 
 
 def _utf8(text: str) -> str:
-    """Replace non-UTF-8 bytes, because SQLite refuses them."""
-    if text.isascii():  # fast path, because there may be a million cells
+    """Replace bytes that are not UTF-8, because SQLite rejects them."""
+    if text.isascii():  # This fast path matters, because there may be a million cells.
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

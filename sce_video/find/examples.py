@@ -1,4 +1,4 @@
-"""Examples of a query: their features, and their own rows in the index."""
+"""Examples of a query: their features, and the rows of the index that are the examples."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ import numpy as np
 
 from sce_video.datasets.sources import Query, is_elsewhere, is_image, split_row_path, video_exists
 from sce_video.find.label_list import LabelList
-from sce_video.find.query import QueryFeatures, Weights, weighted_features
+from sce_video.find.query import QueryFeatures, Weights
 from sce_video.find.reading import real_path
 from sce_video.find.store import VideoIndex
 
-# Imported where a file is embedded, because a search for an indexed video needs NumPy only.
+# Import this only to embed a file, because a search for an indexed video needs only NumPy.
 if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
     from sce_video.inference.network_input import ViewOptions
 
-#: For each path in the index, start and end in seconds of the moments with which no result may
-#: share frames.
+#: Moments with which no result may share frames: start and end in seconds, by path in the index.
 Moments = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
-    """Return the rows of an index that are a file, by any path or link, or a row of a table."""
+    """Return the index rows of a file, given by any path or link, or of a row in a table."""
     of_table = split_row_path(os.fspath(video))
     if of_table is not None:
         return index.rows(of_table[1]) if real_path(of_table[0]) == index.root else []
@@ -50,14 +49,15 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
 
 
 def _span(start: float | None, end: float | None) -> tuple[float, float]:
+    """Return start and end of a moment in seconds; a whole video has no end."""
     return (0.0, math.inf) if start is None or end is None else (start, end)
 
 
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
     """Return the rows that are the query itself.
 
-    They are the rows of its file. Among windows and segments, they are the rows that share frames
-    with the moment.
+    For a file, these are all of its rows. For a moment, they are the windows or segments that share
+    frames with it.
     """
     if index.listed_in is not None:
         real, (begin, stop) = cache(os.path.realpath), _span(query.start, query.end)
@@ -79,9 +79,9 @@ def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
 def own_moment(
     index: VideoIndex, query: Query, rows: Sequence[int]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Return the moment of a query by the paths of its rows in the index."""
+    """Return the moment of a query under each path that it has in the index."""
     if query.start is None or query.end is None:
-        return {}  # all rows of the video have been left out
+        return {}  # For a whole video, excluding its rows is enough.
     paths = index.paths_of(np.array(rows, dtype=np.int64))
     return {path: [(query.start, query.end)] for path in paths}
 
@@ -89,18 +89,19 @@ def own_moment(
 def query_feature(
     index: VideoIndex, video: str | os.PathLike | Query, model: Callable[[], VideoModel]
 ) -> np.ndarray:
-    """Return the feature (D,) of a video, of a moment of it, or of an image.
+    """Return the feature (D,) of a video, of a moment in a video, or of an image.
 
-    It is read from an index of whole videos if the file is in it and has not changed.
+    If the index contains the whole video and the file has not changed, the feature is read from the
+    index. Otherwise the video is embedded.
 
     Args:
         index: The index.
-        video: A file, a URL or a row of a table; or the moment of one.
-        model: Called for the network if the video has to be embedded.
+        video: File, URL or row of a table, or a moment in one of these.
+        model: Function that returns the network. It is called only to embed the video.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        VideoDecodeError: If it cannot be decoded.
+        FileNotFoundError: If the video does not exist.
+        VideoDecodeError: If the video cannot be decoded.
     """
     query = video if isinstance(video, Query) else Query(os.fspath(video))
     if not video_exists(query.video):
@@ -113,13 +114,13 @@ def query_feature(
 
 
 def embed_query(model: VideoModel, query: Query, views: ViewOptions) -> np.ndarray:
-    """Embed a video, a moment of it, or an image to a feature (D,).
+    """Embed a video, a moment in a video, or an image, and return the feature (D,).
 
-    An image is a clip of one repeated frame for a video network, and a frame for an image encoder.
+    A video network receives an image as a clip that repeats the image in every frame.
 
     Raises:
-        VideoDecodeError: If it cannot be decoded, or is too large.
-        ValueError: If it is the moment of an image, or a moment beyond the end of a video.
+        VideoDecodeError: If the file cannot be decoded, or its frames are too large.
+        ValueError: If the query is a moment of an image, or lies beyond the end of the video.
     """
     from sce_video.datasets.readers.base import DecodeLimits
     from sce_video.datasets.readers.images import read_image
@@ -128,7 +129,7 @@ def embed_query(model: VideoModel, query: Query, views: ViewOptions) -> np.ndarr
 
     if is_image(query.video):
         if query.start is not None:
-            raise ValueError(f"{query.video} is an image, so it has no moments")
+            raise ValueError(f"{query.video} is an image, which has no moments. Remove @START-END")
         return embed_videos(model, read_image(query.video, DecodeLimits())[None], views)[0]
     if query.start is not None and query.end is not None:
         return embed_span(model, query.video, query.start, query.end, views)
@@ -137,7 +138,7 @@ def embed_query(model: VideoModel, query: Query, views: ViewOptions) -> np.ndarr
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """An example, or several examples of a label.
+    """One example, or all examples with a label.
 
     Attributes:
         features: (M, D) features.
@@ -151,17 +152,17 @@ class Example:
 
 
 def read_example(index: VideoIndex, query: Query, model: Callable[[], VideoModel]) -> Example:
-    """Return a video, an image or a moment as an example; see :func:`query_feature` for errors."""
+    """Read a video, an image or a moment as an example, like :func:`query_feature`."""
     feature = query_feature(index, query, model)
     rows = rows_of_query(index, query)
     return Example(feature[None], rows, own_moment(index, query, rows))
 
 
 def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[Example, Example]:
-    """Return an index's videos with a label as one example, and all others as another.
+    """Return the indexed videos with a label as examples, and those with other labels separately.
 
     Raises:
-        ValueError: If the list has no such label, or no video of the index has it.
+        ValueError: If the list has no such label, or no video of the index has the label.
     """
     number, label_of_row = labels.number(name), labels.of_paths(index.paths)
     own = label_of_row == number
@@ -169,16 +170,16 @@ def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[
         raise ValueError(f"no video of the index {index.folder} has the label {name!r}")
     found = (np.flatnonzero(own), np.flatnonzero(~own & (label_of_row >= 0)))
     like, unlike = (Example(np.asarray(index.features[rows]), rows) for rows in found)
-    # If all rows are labelled, rows with other labels are the only possible results.
+    # In an index of labelled segments, the counter-examples are the only possible results.
     return like, unlike if index.listed_in is None else replace(unlike, rows=())
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """All parts of a query.
+    """All examples of a query, combined.
 
     Attributes:
-        features: The features and their weights.
+        features: Features and their weights.
         rows: (R,) rows of the index that are the query itself.
         moments: Moments with which no result may share frames.
     """
@@ -191,12 +192,23 @@ class Examples:
 def join_examples(
     like: Sequence[Example], unlike: Sequence[Example], text: np.ndarray | None, weights: Weights
 ) -> Examples:
-    """Join examples, counter-examples and the embedding (D,) of a text to one query."""
-    none = np.empty((0, 0), dtype=np.float32)
-    parts = [
-        np.concatenate([e.features for e in examples]) if examples else none
-        for examples in (like, unlike)
-    ]
+    """Combine examples, counter-examples and the embedding (D,) of a text to one query.
+
+    All examples together have one weight, which they share equally, and so do all counter-examples.
+
+    Raises:
+        ValueError: If no part has a weight above 0.
+    """
+    words = [] if text is None else [Example(text.reshape(1, -1))]
+    parts = ((words, weights.text), (like, weights.like), (unlike, -weights.unlike))
+    features, shares = [], []
+    for examples, weight in parts:
+        count = sum(len(example.features) for example in examples)
+        if count and weight:
+            features += [example.features for example in examples]
+            shares.append(np.full(count, weight / count))
+    if not features:
+        raise ValueError("no example, text or label has a weight above 0")
     both = [*like, *unlike]
     moments: dict[str, list[tuple[float, float]]] = {}
     for example in both:
@@ -204,7 +216,7 @@ def join_examples(
             moments.setdefault(path, []).extend(spans)
     rows = [np.asarray(example.rows, dtype=np.int64) for example in both]
     return Examples(
-        weighted_features(parts[0], parts[1], text, weights),
+        QueryFeatures(np.concatenate(features), np.concatenate(shares)),
         np.unique(np.concatenate([np.empty(0, dtype=np.int64), *rows])),
         moments,
     )

@@ -1,6 +1,6 @@
-"""Feature columns of a table of videos, which are written here and opened for search.
+"""Feature columns in a table of videos: written next to the videos, and opened for search.
 
-A table may have several columns ``feature_NAME``. Each has the header of an index as metadata.
+A table may have several columns ``feature_NAME``. The metadata of each contain an index header.
 """
 
 from __future__ import annotations
@@ -41,23 +41,22 @@ def write_feature_column(
 ) -> int:
     """Write features into the column ``feature_NAME`` of a table, and return their number.
 
-    A new column is a single commit, so it contains either all features or does not exist. The
-    packets of the videos are not rewritten. An existing column with the same checkpoint and
-    settings keeps its features and receives the new features. Until then, readers see its old
-    state. Table rows without a feature contain null. Features are read some thousand at a time, and
-    are stored in the temporary folder until all have been written.
+    The column is added in a single commit, so readers never see a part of it, and the packets of
+    the videos are not rewritten. If the column exists, with the same checkpoint and settings, the
+    new features are added to it. Table rows without a feature contain null. Features are read in
+    blocks and collected in a file in the temporary folder.
 
     Args:
         table: Path or URI of a table of :func:`~sce_video.data_tools.table_fill.import_videos`.
-        name: Name of the column without prefix: letters, digits and ``_``.
-        paths: N paths as in the table.
+        name: Name of the column without its prefix: letters, digits and ``_``.
+        paths: N paths, written as in the table.
         features: (N, D) float features.
-        header: Header with the checkpoint and settings of the features, which becomes metadata of
-            the column. Its root is the folder of the original files, and may be empty.
+        header: Header for the metadata of the column. Its root is the folder of the original
+            files, and may be empty.
 
     Raises:
         ValueError: If a path is not in the table or is given twice, a feature is not finite, or the
-            column contains features of another checkpoint or other settings.
+            column contains features of another checkpoint or of other settings.
         TableError: If the table cannot be read or written, or is not a table of videos.
     """
     if _NAME.fullmatch(name) is None:
@@ -70,7 +69,8 @@ def write_feature_column(
     with explained("write to", table):
         names = opened.call("schema").names
         exists = column in names
-        if unfinished in names and exists:  # an interrupted call has left it
+        # An interrupted call may have left the new column, without or with the old one removed.
+        if unfinished in names and exists:
             opened.call("drop_column", unfinished)
         elif unfinished in names:
             opened.call("rename_column", unfinished, column)
@@ -103,13 +103,13 @@ def _add_column(
     features: Matrix,
     header: IndexHeader,
 ) -> int:
-    """Add a feature column to a table, and return its number of features.
+    """Add a feature column to a table, and return the number of features in it.
 
     Args:
-        opened: The table.
+        opened: Table to which the column is added.
         new: Name of the new column.
-        old: Column whose features are kept in table rows that receive none; None for no column.
-        rows: (N,) index of each table row's feature; -1 for none.
+        old: Column whose features are copied to rows without a new feature; None for no column.
+        rows: (N,) index of the feature for each table row; -1 for none.
         features: (M, D) features.
         header: Header with the checkpoint and settings of the features.
     """
@@ -157,12 +157,12 @@ def open_feature_column(table: str, column: str | None = None) -> TableIndex:
     """
     known = feature_columns(table)
     if column is None:
-        found, what = known if len(known) == 1 else [], "name its column of features"
+        found, what = known if len(known) == 1 else [], "choose a feature column"
     else:
         found = [name for name in (column, PREFIX + column) if name in known]
-        what = f"it has no column {PREFIX}{column}"
+        what = f"there is no column {PREFIX}{column}"
     if not found:
-        raise ValueError(f"{table}: {what}; its columns of features: {', '.join(known) or 'none'}")
+        raise ValueError(f"{table}: {what}. Its feature columns are: {', '.join(known) or 'none'}")
     name = found[0]
     columns = IndexColumns(name, "source_size", "source_mtime_ns", f"{name} IS NULL")
     index = TableIndex(Path(table), table, columns)
@@ -173,7 +173,7 @@ def open_feature_column(table: str, column: str | None = None) -> TableIndex:
 def _rows_of_features(
     table: str, opened: OpenTable | RemoteTable, paths: Sequence[str], features: Matrix
 ) -> np.ndarray:
-    """Return the index of each table row's feature (N,); -1 for none."""
+    """Return the index (N,) of the feature for each table row; -1 for none."""
     if len(features.shape) != 2 or len(features) != len(paths) or 0 in features.shape:
         raise ValueError(f"{len(paths)} paths do not match features of shape {features.shape}")
     blocks = (features[begin : begin + READ_ROWS] for begin in range(0, len(paths), READ_ROWS))
@@ -190,7 +190,6 @@ def _rows_of_features(
     unknown = sorted(given.keys() - known, key=given.__getitem__)
     if unknown:
         raise ValueError(
-            f"{len(unknown)} of {len(paths)} paths are not rows of {table}, the first is "
-            f"{unknown[0]}"
+            f"{len(unknown)} of {len(paths)} paths are not in {table}, for example {unknown[0]}"
         )
     return np.array([given.get(path, -1) for path in known])

@@ -1,11 +1,11 @@
-"""Index of a folder of videos, which is built once, updated incrementally, and read for search.
+"""Building of an index, which later calls update incrementally.
 
 An index is a folder::
 
     features.npz     features, paths (relative to the indexed folder), file sizes and times, and
                      the settings; or features.lance, a table with the same content
     index.json       description for people and other programs
-    records.sqlite   features that an unfinished run has embedded; empty after it ends
+    records.sqlite   features that an unfinished run has embedded; empty after the run
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sce_video.find.reading import (
     index_mismatches,
     real_path,
 )
-from sce_video.find.reading import read_index as read_index  # for callers
+from sce_video.find.reading import read_index as read_index  # part of this module's interface
 from sce_video.find.store import (
     DESCRIPTION,
     FEATURES,
@@ -55,10 +55,10 @@ from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 
-#: Called with the number of finished videos, the number of videos to embed, and the reason for a
-#: failure.
+#: Function that is called after each video, with the number of finished videos, the number of all
+#: videos to embed, and the reason for a failure.
 OnVideo = Callable[[int, int, str], None]
-#: Columns of a table of videos that show whether a row has changed
+#: Columns of a table of videos that show whether a video has changed
 _STATE = ("path", "size", "source_mtime_ns")
 
 
@@ -67,14 +67,14 @@ class IndexReport:
     """Result of a call to :func:`build_index`.
 
     Attributes:
-        videos: Number of videos now in the index.
-        new: Number of files embedded for the first time.
-        changed: Number of files embedded again because size or modification time has changed.
+        videos: Number of videos in the index.
+        new: Number of files that were embedded for the first time.
+        changed: Number of files that were embedded again because they have changed.
         kept: Number of files whose features were kept.
         dropped: Number of files that are no longer in the folder.
-        failures: Pairs (path, reason) for files that cannot be decoded.
-        incomplete: Pairs (path, reason) for files that are damaged, or some of whose windows
-            cannot be decoded.
+        failures: Path and reason of each file that cannot be decoded.
+        incomplete: Path and reason of each file that is damaged, or of which some windows cannot be
+            decoded.
         windows: Number of windows in the index; None without windows.
     """
 
@@ -89,7 +89,7 @@ class IndexReport:
 
 
 def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
-    """Remove an index's stores except ``kept``; raise ValueError if a file is not an index."""
+    """Remove the files of an index except ``kept``; raise ValueError if a file is not an index."""
     for name, kind in INDEX_STORES.items():
         if (folder / name).exists() and (kept is None or kept.file.name != name):
             kind(folder / name).remove()
@@ -103,7 +103,7 @@ def _header(
     listed: LabelledVideos | None,
     dataset: str | None,
 ) -> IndexHeader:
-    """Return everything except the videos on which the features depend."""
+    """Return everything except the videos themselves on which the features depend."""
     parts = {"backbone": model.settings.backbone, "dataset": {"type": dataset}}
     return IndexHeader(
         root=root,
@@ -126,8 +126,8 @@ class _Update:
     Attributes:
         job: Job that embeds the files.
         states: Current state of every file, by path.
-        known: Records that the index contains so far, by path.
-        records: Features embedded by this run and an interrupted one before it.
+        known: Records in the existing index, by path.
+        records: Features that this run and an interrupted run before it have embedded.
         new: Number of files that are embedded for the first time.
         changed: Number of files that are embedded again.
     """
@@ -161,23 +161,23 @@ class _Update:
             record, known = self.records.get(path), self.known.get(path)
             if record is not None and record.source == self._item(path).source:
                 part = record_features(record, path)
-                # The values stay in the record store until they are written, to save memory.
+                # To save memory, the features are read from the record store while being written.
                 values = partial(self._values, path) if record.done else None
                 found[path] = FileRecord(*state, values, part.reason, part.spans)
             elif known is not None and known.state == state:
                 found[path] = known
-            else:  # an interrupted run embedded the file, which has been removed since
+            else:  # An interrupted run has recorded the file, but it has been removed since then.
                 found[path] = FileRecord(*state, None, "there is no such file")
         return found
 
     def _item(self, path: str) -> Item:
-        """Return the item of a file."""
-        # A list may contain absolute paths, which join leaves unchanged.
+        """Return the item of a file in the job."""
+        # A list may contain absolute paths, which os.path.join leaves unchanged.
         file = os.path.join(str(self.job.settings["root"]), path)
         return Item(path, self.states[path].source, file)
 
     def _is_due(self, path: str) -> bool:
-        """Return whether the current state of a file is missing from the index and the records."""
+        """Return whether a file must be embedded, because its state is new."""
         known = self.known.get(path)
         if known is not None and known.state == self.states[path]:
             whole = known.feature is not None and not known.reason
@@ -186,6 +186,7 @@ class _Update:
         return not is_current(self.job, self._item(path), self.records)
 
     def _values(self, path: str) -> np.ndarray:
+        """Read the features of a file from the record store."""
         record = self.records.get(path)
         assert record is not None
         return record_features(record, path).values
@@ -194,14 +195,13 @@ class _Update:
 def _check_not_empty(root: str, current: Mapping[str, FileRecord]) -> None:
     """Raise ValueError if no video has a feature.
 
-    Such an index finds nothing. An existing index would lose all its rows, for example if a disk is
-    missing.
+    Otherwise an existing index would lose all its rows, for example while a disk is not mounted.
     """
     bad = [(path, r.reason) for path, r in current.items() if r.feature is None]
     if len(bad) == len(current):
         raise ValueError(
-            f"none of {len(bad)} videos of {root} could be read, so no index was written. Check "
-            f"the first, {bad[0][0]}: {bad[0][1]}. --retry-failed tries unchanged files again"
+            f"none of {len(bad)} videos in {root} could be read, so no index was written. The "
+            f"first is {bad[0][0]}: {bad[0][1]}. To retry unchanged files, add --retry-failed"
         )
 
 
@@ -212,10 +212,13 @@ def _read_known(
     unfinished: RecordStore,
     states: Mapping[str, FileState],
 ) -> tuple[dict[str, FileRecord], bool]:
-    """Read the records of the index, and whether it is complete, without unfinished records.
+    """Read the records of the index, and whether the index is complete and up to date.
 
-    The list from which an index was built may have been moved or copied. It counts as the same list
-    if it contains the same rows, or half of them and the old list no longer exists.
+    The list from which the index was built may have been moved or copied. The new list is accepted
+    if it has the same rows, or if it has half of them and the old list no longer exists.
+
+    Raises:
+        ValueError: If the index or the unfinished run does not match this call.
     """
 
     def check_same(stored: IndexHeader, rows: Collection[str] = ()) -> None:
@@ -226,7 +229,7 @@ def _read_known(
         if old and new and same:
             stored = replace(stored, listed_in=new)
         if stored.root != header.root:
-            differences.append(f"it is of the folder {stored.root}, not {header.root}")
+            differences.append(f"it contains the folder {stored.root}, not {header.root}")
         if stored.sha256 != header.sha256:
             differences.append(
                 f"it was built with {stored.checkpoint} (sha256 {stored.sha256[:12]}), not with "
@@ -235,9 +238,8 @@ def _read_known(
         differences += index_mismatches(stored.settings, header.settings)
         if differences:
             raise ValueError(
-                f"the index {folder} does not match this call: {'; '.join(differences)}. Use "
-                "another folder for the index, or build this one from scratch (--rebuild, "
-                "rebuild=True)"
+                f"the index {folder} does not match this call: {'; '.join(differences)}. Choose "
+                "another folder, or build this index from scratch (--rebuild, rebuild=True)"
             )
 
     begun = unfinished.settings()
@@ -247,7 +249,7 @@ def _read_known(
             stored = IndexHeader.from_dict({**settings, "checkpoint": checkpoint})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{unfinished.path} is not an unfinished run of an index. Remove it"
+                f"{unfinished.path} does not contain an unfinished run of an index. Remove it"
             ) from error
         check_same(stored)
     whole = not begun and store.file.exists() and (folder / DESCRIPTION).is_file()
@@ -260,7 +262,7 @@ def _read_known(
 
 
 def _label(labels: LabelList, listed: LabelledVideos) -> None:
-    """Assign labels from the list to videos that have none."""
+    """Give videos without a label the label from the list."""
     first: dict[str, str] = {}
     for path, label in zip(listed.paths(), listed.videos.labels.tolist(), strict=True):
         first.setdefault(path, listed.name(label))
@@ -278,10 +280,10 @@ def _video_states(
     extensions: Sequence[str] | None,
     dataset: str | None,
 ) -> dict[str, FileState]:
-    """Return the states of all videos by relative path, sorted.
+    """Return the state of every video by its relative path, sorted.
 
-    A segment has the state of its file. A row of a table has the size of its packets and the
-    modification time of the file from which it was imported.
+    A segment has the state of its file. The state of a row in a table consists of the size of its
+    packets and the modification time of the imported file.
 
     Args:
         root: Folder or table of the videos.
@@ -292,9 +294,9 @@ def _video_states(
     if is_table(root) and listed is None:
         content = read_table(root).call("read", list(_STATE))
         columns = (content[name].to_pylist() for name in _STATE)
-        # If a path has several rows, the newest is last and replaces the others.
+        # If a path has several rows, the last one is the newest and replaces the others.
         found = {path: FileState(*state) for path, *state in zip(*columns, strict=True)}
-        videos = list_videos(root)  # leaves out rows of failed imports
+        videos = list_videos(root)  # without the rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
         videos = list_videos(root, extensions, dataset)
@@ -303,7 +305,7 @@ def _video_states(
     for path in sorted(set(listed)):
         try:
             status = os.stat(video_of(os.path.join(root, path)))
-        except OSError:  # a dangling link or removed file, whose reason decoding reports
+        except OSError:  # Decoding will report why this file, such as a dangling link, is missing.
             states[path] = NO_FILE
         else:
             states[path] = FileState(status.st_size, status.st_mtime_ns)
@@ -329,44 +331,46 @@ def build_index(
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
 
-    Only files that are new or changed (in size or modification time) are decoded. Files that could
-    not be decoded are tried again only if they change. Every feature is saved immediately, so an
-    interrupted run resumes where it stopped.
+    Only new files, and files whose size or modification time has changed, are decoded. Files that
+    could not be decoded are tried again only if they change. Every feature is saved immediately, so
+    an interrupted run resumes where it stopped.
 
     Args:
         model: Network from :func:`~sce_video.inference.model.load_model`.
-        root: Folder of videos, including its sub-folders, a table of videos, or listed videos or
-            segments. Their labels become the labels of the index (``labels.txt``), unless a video
-            already has one.
+        root: Folder of videos, including its sub-folders, table of videos, or listed videos or
+            segments. Labels from a list are added to ``labels.txt`` for videos without a label.
         folder: Folder of the index; created if it does not exist.
-        options: Options of embedding. Each worker decodes and embeds. With ``num_workers=0``, this
-            process does both.
-        rebuild: Whether to discard the existing index and embed all files.
+        options: Views, limits and number of worker processes. With ``num_workers=0``, this process
+            decodes and embeds the videos itself.
+        rebuild: Whether to discard an existing index and embed all files.
         retry_failed: Whether to retry files that could not be decoded, even if unchanged.
         on_video: Called after every video with the number of finished videos, their total, and the
             reason why the video could not be decoded (empty if it could).
-        ray: Address of a Ray cluster to work on, or ``auto``. ``num_workers`` is then the number of
-            parallel processes, 0 for the whole cluster.
+        ray: Address of a Ray cluster that embeds the videos, or ``auto``. ``num_workers`` is then
+            the number of parallel processes, 0 for the whole cluster.
         processes_per_gpu: Number of processes that share a GPU of the cluster.
-        table: Whether to keep the features in a Lance table, and move an existing file's features
-            there. An index that is kept in a table stays there.
-        approximate: Whether to search the table by a vector index, whatever its number of rows.
-        windows: Division of every video into windows. Each window is a row, and search results are
-            moments. ``options.timeout`` then limits opening a file and decoding its next frame.
+        table: Whether to store the features in a Lance table. The features in an existing file move
+            to the table. An index in a table stays there even if this is False.
+        approximate: Whether to store them in a table and create a vector index for any number of
+            rows.
+        windows: Division of every video into windows, so that search results are moments; None for
+            whole videos. With windows, ``options.timeout`` limits the time for each frame.
         extensions: Extensions of the videos in a folder; None for all known video extensions.
         dataset: Registered class that lists the videos of a folder; None lists all of them.
 
     Raises:
-        ValueError: If ``root`` contains no readable video, the index was built with another
-            checkpoint, other settings or another folder, or another run is writing it.
+        ValueError: If no video can be read, the index was built with another checkpoint, other
+            settings or another folder, or another run is writing the index.
         RunError: If the network fails or the disk is full.
     """
     options = options or ViewOptions()
     listed = root if isinstance(root, LabelledVideos) else None
     folder, root = Path(folder), real_path(root.root if isinstance(root, LabelledVideos) else root)
     if listed is not None and (windows is not None or is_table(root)):
-        divided = "windows divide whole videos" if windows else f"{root} is a table"
-        raise ValueError(f"{listed.source} lists files or segments of files, but {divided}")
+        problem = (
+            "cannot be divided into windows" if windows else f"cannot come from {root}, a table"
+        )
+        raise ValueError(f"the files and segments listed in {listed.source} {problem}")
     states = _video_states(root, None if listed is None else listed.paths(), extensions, dataset)
     header = _header(model, root, options, windows, listed, dataset)
     job = EmbedJob(
@@ -376,10 +380,10 @@ def build_index(
         ray=ray,
         processes_per_gpu=processes_per_gpu,
     )
-    # A long video takes long, so with windows its reader applies the time limit to each frame.
+    # With windows, the reader applies the time limit to each frame, because a video may be long.
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
     with RecordStore(folder / RECORDS, job.name) as records:
-        # An index in a table stays in a table, even if the option is not repeated.
+        # An index in a table stays in a table, even if the user does not repeat the option.
         name = TABLE if table or approximate or (folder / TABLE).exists() else FEATURES
         store = INDEX_STORES[name](folder / name)
         if rebuild:
@@ -392,7 +396,7 @@ def build_index(
         dropped = len(set(known) - set(states))
         _check_not_empty(root, current)
         if dropped or not whole or any(r is not known.get(p) for p, r in current.items()):
-            # Remove the old description first, because it must never exist next to new features.
+            # Remove the old description first, because it must never describe new features.
             (folder / DESCRIPTION).unlink(missing_ok=True)
             store.write(header, current)
             _remove_stores(folder, kept=store)

@@ -1,4 +1,4 @@
-"""The network that an index was built with, after a check that it is the right one."""
+"""Loading of the network with which an index was built, after a check of its weights."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sce_video.find.store import VideoIndex
 from sce_video.utils.own_parts import OwnModules, advise_imports, own_modules
 from sce_video.utils.storage import exists, is_url
 
-# Imported where a network is loaded, because a search for an indexed video needs NumPy only.
+# Import this only to load a network, because a search for an indexed video needs only NumPy.
 if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
 
 
 @dataclass(frozen=True)
 class IndexNetwork:
-    """Where the network of an index is.
+    """Location of an index's network, and the device that runs it.
 
     Attributes:
         checkpoint: Current path of the checkpoint; None for the path in the index.
-        config: Config file, for a network that its ``custom_imports`` register.
+        config: Config file whose ``custom_imports`` register the network; None if not needed.
         device: Device to run the network on; None for a GPU if there is one.
-        modules: The user's own modules, which a worker process imports before it builds a network.
+        modules: The user's own modules, which a worker process imports before it loads the network.
     """
 
     checkpoint: str | None = None
@@ -38,7 +38,7 @@ def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) ->
     """Build the network of an index from the settings in the index, which are read as data.
 
     Raises:
-        FileNotFoundError: If there is no checkpoint at its path.
+        FileNotFoundError: If the checkpoint is missing.
         ValueError: If the checkpoint or the config does not belong to the index.
     """
     from sce_video.inference.model import build_model, load_model
@@ -66,12 +66,12 @@ def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) ->
 
 
 def advise_index_imports(index: VideoIndex) -> str:
-    """Return a sentence on the ``--import`` that an index needs here; empty for none."""
+    """Return a sentence about the ``--import`` options that an index needs; empty for none."""
     return advise_imports([*index.header.imports], "The index")
 
 
 def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
-    """Return the path of the checkpoint of an index, after a check of its content.
+    """Return the path of an index's checkpoint after comparing its SHA-256 with the index.
 
     Args:
         index: The index.
@@ -79,8 +79,8 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
 
     Raises:
         FileNotFoundError: If there is no checkpoint at that path.
-        ValueError: If it does not belong to the index, or the index states a URL and no path was
-            given.
+        ValueError: If the checkpoint does not belong to the index, or no path is given and the path
+            in the index is a URL.
     """
     from sce_video.engine.checkpoint import file_sha256
     from sce_video.inference.model import checkpoint_of
@@ -89,11 +89,11 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
     path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an untrusted index must not cause requests
         raise ValueError(
-            f"the index {index.folder} names a checkpoint in an object store, which is opened "
-            f"only on request. If you trust it, give --checkpoint {path}"
+            f"the checkpoint of the index {index.folder} is in an object store, which is opened "
+            f"only on request. If you trust the index, give --checkpoint {path}"
         )
     if not exists(path):
-        advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
+        advice = ". Give its current path with --checkpoint" if checkpoint is None else ""
         raise FileNotFoundError(
             f"the checkpoint of the index {index.folder} is not at {path}{advice}"
         )

@@ -13,6 +13,8 @@ from sce_video.datasets.labelled import LabelledVideos, read_labelled
 from sce_video.datasets.named_files import check_out, check_run, check_videos
 from sce_video.datasets.sources import is_table, listed_extensions
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
+from sce_video.find.feature_columns import write_feature_column
+from sce_video.find.reading import find_store, read_index
 from sce_video.options.features import IndexOptions
 from sce_video.utils.command import printable, progress_bar
 from sce_video.utils.cores import usable_cores
@@ -36,11 +38,11 @@ class IndexResult:
 
     Attributes:
         out: Folder of the index.
-        report: Numbers of videos, and failures; None if the index was only checked.
-        repeated: Sentences about videos that the list contains several times.
+        report: Numbers of videos and their failures; None if the index was only checked.
+        repeated: Sentences about videos that the list contains more than once.
         column: Number of features in the column of the table of videos; None without ``column``.
         checked: File or table whose content was checked; None if the index was built.
-        damaged: Sentences about its damaged files.
+        damaged: Sentences about damaged files of the index.
     """
 
     out: str
@@ -52,23 +54,27 @@ class IndexResult:
 
 
 def index(options: IndexOptions) -> IndexResult:
-    """Build or update an index; with ``check_only`` read its files.
+    """Build or update an index, or check its files if ``check_only`` is set.
 
     Raises:
-        FileNotFoundError: If a named file or folder is missing.
-        ValueError: If the source is of the wrong kind, an option does not suit the index, or no
-            video can be read.
+        FileNotFoundError: If a given file or folder is missing.
+        ValueError: If the videos are not of a supported kind, an option does not match the index,
+            or no video can be read.
     """
+    store = find_store(Path(options.out))
     if options.check_only:
-        return _check_index(options.out)
+        if store is None:
+            raise ValueError(
+                f"there is no index in {options.out}. Give the folder of an index with --out"
+            )
+        return IndexResult(options.out, None, checked=store.file, damaged=store.check())
     source = _checked_source(options)
-    # Imported here, so that wrong names are reported before torch loads.
-    from sce_video.find.index import build_index
-    from sce_video.find.reading import find_store, read_index
-
     stored = None
-    if not options.rebuild and find_store(Path(options.out)) is not None:
+    if not options.rebuild and store is not None:
         stored = read_index(options.out, root=options.videos)
+    # Import this only here, so that wrong names are reported before torch loads.
+    from sce_video.find.index import build_index
+
     windows = None if stored is None else stored.windows
     if options.windows is not None:
         windows = Windows.of_texts(options.windows, options.stride, options.shots)
@@ -77,8 +83,8 @@ def index(options: IndexOptions) -> IndexResult:
         dataset = _known_dataset(stored)
     if options.column is not None and windows is not None:
         raise ValueError(
-            f"--column contains a feature of every whole video, but {options.out} is an index of "
-            "windows. Remove --column"
+            f"--column writes one feature per video, but {options.out} is an index of windows. "
+            "Remove --column"
         )
     with progress_bar("embedding") as count:
         report = build_index(
@@ -97,7 +103,11 @@ def index(options: IndexOptions) -> IndexResult:
     repeated = []
     if isinstance(source, LabelledVideos):
         repeated = source.repeated("; its first label counts")
-    written = None if options.column is None else _write_column(options, options.column)
+    written = None
+    if options.column is not None:
+        made = read_index(options.out, root=options.videos)
+        features = made.paths, made.features, made.header
+        written = write_feature_column(made.root, options.column, *features)
     return IndexResult(options.out, report, repeated, written)
 
 
@@ -112,28 +122,18 @@ def _known_dataset(stored: VideoIndex) -> str | None:
     name = stored.header.dataset
     if name is not None and name not in imported_classes("dataset"):
         raise ValueError(
-            f"the dataset {name:.100} lists the videos of the index {stored.folder}, and no "
-            f"imported module has registered it. {advise_index_imports(stored)}"
+            f"the index {stored.folder} lists its videos with the dataset {name:.100}, which no "
+            f"imported module has registered. {advise_index_imports(stored)}"
         )
     return name
 
 
-def _check_index(out: str) -> IndexResult:
-    """Read all files of an index and compare them with their checksums."""
-    from sce_video.find.reading import find_store
-
-    store = find_store(Path(out))
-    if store is None:
-        raise ValueError(f"there is no index in {out}. Give the folder of an index with --out")
-    return IndexResult(out, None, checked=store.file, damaged=store.check())
-
-
 def _checked_source(options: IndexOptions) -> str | LabelledVideos:
-    """Return the folder or table, or the content of a list or CSV file.
+    """Return the folder or table, or the videos that a list or CSV file contains.
 
     Raises:
         FileNotFoundError: If a table or a checkpoint is missing.
-        ValueError: If the source is of the wrong kind, or there is no network.
+        ValueError: If the videos are not of a supported kind, or no network is given.
     """
     check_out(options.out)
     videos, data_root = options.videos, options.data_root
@@ -144,7 +144,7 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
         raise ValueError(f"--windows divides whole videos, but {videos} lists segments")
     if not is_list and data_root is not None and (os.path.isdir(videos) or is_table(videos)):
         raise ValueError(
-            f"--data-root belongs to a list or a CSV file, but {videos} is neither. Remove it"
+            f"--data-root needs a list or a CSV file, but {videos} is neither. Remove --data-root"
         )
     if not is_list and (data_root is not None or videos.lower().endswith(_LISTS)):
         raise ValueError(
@@ -155,10 +155,11 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
         check_videos(videos, listed_extensions(options.all_files))
     if options.checkpoint is not None:
         check_run(options.checkpoint)
-    elif options.rebuild or not any(Path(options.out).glob("features*")):
-        raise ValueError(
-            f"give --checkpoint, because there is no index in {options.out} that names one"
+    elif options.rebuild or find_store(Path(options.out)) is None:
+        why = (
+            "--rebuild ignores the old index" if options.rebuild else f"{options.out} has no index"
         )
+        raise ValueError(f"give --checkpoint, because {why}")
     if not is_list:
         return videos
     listed = read_labelled(videos, data_root, fewest=1)
@@ -167,36 +168,33 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
 
 
 def _tell_outside(listed: LabelledVideos) -> None:
-    """Print how many videos are outside the root, because the search page shows no files there."""
+    """Print how many videos are outside the root, because the search page cannot show them."""
     root = os.path.realpath(listed.root)
     files = {os.path.normpath(video_of(os.path.join(root, path))) for path in listed.paths()}
     outside = sorted(f for f in files if os.path.relpath(f, root).split(os.sep)[0] == "..")
     if outside:
         above = os.path.commonpath([root, *outside])
         text = (
-            f"{len(outside)} of {len(files)} videos of {listed.source} are outside {root}, the "
-            f"first is {outside[0]}: the search page will not show them. Give --data-root {above}, "
-            "and paths that are absolute or relative to it"
+            f"the search page will not show {len(outside)} of {len(files)} videos in "
+            f"{listed.source}, because they are outside {root} (the first is {outside[0]}). Give "
+            f"--data-root {above}, and paths that are absolute or relative to that folder"
         )
         print(printable(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def _network(options: IndexOptions, stored: VideoIndex | None) -> VideoModel:
-    """Return the given network, or the network of an existing index."""
+    """Return the given network, or the network of the existing index."""
     from sce_video.find.index_network import IndexNetwork, model_of_index
     from sce_video.inference.model import load_model
 
     if options.checkpoint is not None:
         return load_model(options.checkpoint, options.config, options.device)
-    if stored is None:
-        raise ValueError(
-            f"give --checkpoint, because there is no index in {options.out} that names one"
-        )
+    assert stored is not None  # _checked_source
     return model_of_index(stored, IndexNetwork(config=options.config, device=options.device))
 
 
 def _views(options: IndexOptions, stored: VideoIndex | None) -> ViewOptions:
-    """Return the views that the options request, or the views of an existing index."""
+    """Return the requested number of views, or the number in the existing index."""
     from sce_video.inference.network_input import ViewOptions
 
     views = ViewOptions() if stored is None else stored.options
@@ -211,7 +209,7 @@ def _views(options: IndexOptions, stored: VideoIndex | None) -> ViewOptions:
 
 
 def _workers(options: IndexOptions) -> int:
-    """Return the default number of processes; 0 stands for all cores of a cluster."""
+    """Return the default number of processes; 0 means all cores of a cluster."""
     if options.ray is not None:
         return 0
     import torch
@@ -222,12 +220,3 @@ def _workers(options: IndexOptions) -> int:
         return usable_cores()
     gpus = 1 if ":" in (options.device or "") else torch.cuda.device_count()
     return min(usable_cores(), _PER_GPU * gpus)
-
-
-def _write_column(options: IndexOptions, name: str) -> int:
-    """Write the features of the index into the table of its videos, and return their number."""
-    from sce_video.find.feature_columns import write_feature_column
-    from sce_video.find.reading import read_index
-
-    made = read_index(options.out, root=options.videos)
-    return write_feature_column(made.root, name, made.paths, made.features, made.header)

@@ -1,4 +1,4 @@
-"""Manual labels of videos and segments, stored in files that finetuning reads."""
+"""Labels that a user gives to videos and segments, stored in files that finetuning can read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import compress
 from pathlib import Path
 from zlib import crc32
 
@@ -15,22 +13,28 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.segments import Segment, read_segments, write_segment_file
-from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list, split_segment
-from sce_video.utils.files import read_bytes, read_text, remove_unfinished, write_text
+from sce_video.datasets.video_list import (
+    MAX_LABEL,
+    annotation_line,
+    list_line,
+    read_annotation_list,
+    split_segment,
+)
+from sce_video.utils.files import file_identity, read_text, remove_unfinished, write_text
 
-#: Largest number of characters in a label's name, chosen by hand
+#: Largest number of characters in a label, chosen by hand
 _MAX_NAME = 100
 #: Number of changes that can be undone
 _UNDONE = 200
-#: Decimals of the seconds that a browser states. More digits would not select another frame.
+#: Number of decimals of seconds. More would not select another frame.
 _DIGITS = 3
 
 
 class WatchedFiles:
-    """Files that the search page writes unless another program has changed them.
+    """Files that are written only if no other program has changed them.
 
     Args:
-        what: Noun for their content in the error message: ``"label"``.
+        what: Noun for an entry of the files in messages, such as ``"label"``.
         files: Files to write, which need not exist.
     """
 
@@ -38,52 +42,46 @@ class WatchedFiles:
         self._what, self._files = what, files
         for file in files:
             remove_unfinished(file.parent, file.name)
-        self._stamps = self._read_stamps()
+        self._stamps = [file_identity(file) for file in files]
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Allow writing the files in the block; ValueError if another program has changed them."""
-        if self._read_stamps() != self._stamps:
+        """Allow the block to write the files; raise ValueError if another program changed them."""
+        if [file_identity(file) for file in self._files] != self._stamps:
             raise ValueError(
-                f"{self._files[0]} was changed by another program since this page was opened: "
-                f"start the page again to read it. The last {self._what} was not written"
+                f"another program has changed {self._files[0]}, so the last {self._what} was not "
+                "written. Restart the page to read the file again"
             )
         try:
             yield
         finally:
-            self._stamps = self._read_stamps()
-
-    def _read_stamps(self) -> list[tuple[int, int] | None]:
-        """Return size and time of each file; None if there is none."""
-        stats = [file.stat() if file.exists() else None for file in self._files]
-        return [None if stat is None else (stat.st_size, stat.st_mtime_ns) for stat in stats]
+            self._stamps = [file_identity(file) for file in self._files]
 
 
-@dataclass
 class LabelList:
-    """Labels of videos in a list ``path label`` and a file of class names.
+    """Labels of videos in a list ``path label``, and their names in a file of classes.
 
-    Every change is written immediately, and both files are replaced completely. Lines of videos
-    that are not in the index are kept. Line *i* of the class file, counted from 0, is the name of
-    label *i*, as :class:`~sce_video.datasets.VideoDataset` reads ``ann_file`` and ``class_file``.
+    Every change replaces both files immediately. Lines of videos that are not in the index are
+    kept. Line *i* of the class file, counted from 0, is the name of label *i*, so
+    :class:`~sce_video.datasets.VideoDataset` can read both files as ``ann_file`` and
+    ``class_file``.
 
     Args:
-        file: File of the list. The classes are stored in a file next to it, for example
+        file: File of the list. The class names are in a file next to it, for example
             ``labels_classes.txt`` for ``labels.txt``.
 
     Raises:
-        ValueError: If the file exists but has no labels, or lists a video twice.
+        ValueError: If the file exists but has no labels, or gives a video two labels.
     """
 
-    file: Path
-    labels: dict[str, int] = field(default_factory=dict, init=False)
-    classes: list[str] = field(default_factory=list, init=False)
-
-    def __post_init__(self) -> None:
-        #: For each change, the number of classes before it and the labels that it replaced
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.labels: dict[str, int] = {}
+        self.classes: list[str] = []
+        # For each change: the number of classes before the change, and the labels it replaced.
         self._undo: list[tuple[int, dict[str, int | None]]] = []
-        self._files = WatchedFiles("label", self.file, self.class_file)
-        if self.file.exists():
+        self._files = WatchedFiles("label", file, self.class_file)
+        if file.exists():
             self._read()
 
     @property
@@ -100,35 +98,35 @@ class LabelList:
         """Return the number of a class; raise ValueError if no class has this name."""
         if name not in self.classes:
             known = ", ".join(self.classes) or "none"
-            raise ValueError(f"{self.file} has no label {name!r:.200}; its labels: {known}")
+            raise ValueError(f"{self.file} has no label {name!r:.200}. Its labels are: {known}")
         return self.classes.index(name)
 
     def of_paths(self, paths: Iterable[str]) -> np.ndarray:
-        """Return the label of each path (N,) int64; -1 for no label."""
+        """Return the label (N,) int64 of each path; -1 for a path without a label."""
         known = self.labels
         return np.array([known.get(path, -1) for path in paths], dtype=np.int64)
 
     def apply(self, paths: Iterable[str], name: str | None) -> tuple[int, list[str]]:
-        """Assign a label to videos.
+        """Give videos a label.
 
         Args:
-            paths: Paths of the videos in the list.
-            name: Name of a class, which may be new; None removes the label.
+            paths: Paths of the videos as in the list.
+            name: Name of the label, which may be new; None removes the label.
 
         Returns:
-            Number of labels that changed, and the paths that a list cannot contain.
+            The number of labels that changed, and the paths that a list cannot contain.
 
         Raises:
-            ValueError: If the name or all of the paths cannot be written in a list, or another
+            ValueError: If the name is not valid, a list cannot contain any of the paths, or another
                 program has changed the files.
-            WriteError: If a file cannot be written. Nothing is changed in this case.
+            WriteError: If a file cannot be written. In this case, nothing changes.
         """
         paths = list(dict.fromkeys(paths))
         refused = [] if name is None else [path for path in paths if list_line(path, 0) is None]
         if refused and len(refused) == len(paths):
             raise ValueError(
-                f"a list cannot contain the name {refused[0]!r:.200} (a line break, a space at an "
-                "end, or no text). Rename the file and update the index"
+                f"a list cannot contain the path {refused[0]!r:.200}, because of a line break or "
+                "outer spaces. Rename the file and update the index"
             )
         before, label = len(self.classes), None
         if name is not None:
@@ -157,68 +155,71 @@ class LabelList:
     def split(self, share: float = 0.25) -> tuple[Path, ...]:
         """Write lists for training and testing next to this one, and return their paths.
 
-        From each class, ``share`` of the videos (at least one if it has two) are used for testing.
-        They are chosen by a hash of the path, so an additional label moves few other videos. If the
-        list contains segments, only this list is returned, because finetuning holds out whole
-        recordings.
+        A fraction ``share`` of each class's videos is used for testing, but at least one if the
+        class has two. The videos are chosen by a hash of their paths, so a new label moves only few
+        other videos to another list. If the list contains segments, only the list itself is
+        returned, because finetuning must hold out whole recordings.
 
         Raises:
             ValueError: If no class has two videos.
         """
         if any(map(split_segment, self.labels)):
             return (self.file,)
-        labels = np.fromiter(self.labels.values(), np.uint64, len(self.labels))
-        encoded = (path.encode("utf-8", "surrogateescape") for path in self.labels)
-        hashed = np.fromiter(map(crc32, encoded), np.uint64, len(self.labels))
-        # Similar names have similar checksums. Fibonacci hashing spreads them out.
-        hashed = (hashed * np.uint64(0x9E3779B97F4A7C15)) ^ (hashed << np.uint64(32))
-        hashed *= np.uint64(0xBF58476D1CE4E5B9)
-        order = np.argsort(labels << np.uint64(44) | hashed >> np.uint64(20), kind="stable")
-        sizes = np.bincount(labels.astype(np.int64))
-        firsts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-        counts = np.where(sizes > 1, np.maximum(1, np.round(share * sizes)), 0)
-        tested = np.zeros(len(labels), dtype=np.int64)
-        tested[order] = np.arange(len(labels)) - firsts < np.repeat(counts, sizes)
-        if not tested.any():
+
+        def spread(path: str) -> int:
+            """Return a hash of 44 bits, by which similar paths are not neighbours."""
+            checksum = crc32(path.encode("utf-8", "surrogateescape"))
+            mixed = (checksum * 0x9E3779B97F4A7C15 ^ checksum << 32) % 2**64  # Fibonacci hashing
+            return (mixed * 0xBF58476D1CE4E5B9 % 2**64) >> 20
+
+        paths_of: dict[int, list[str]] = {}
+        for path, label in self.labels.items():
+            paths_of.setdefault(label, []).append(path)
+        tested: set[str] = set()
+        for paths in paths_of.values():
+            count = max(1, round(share * len(paths))) if len(paths) > 1 else 0
+            tested.update(sorted(paths, key=spread)[:count])
+        if not tested:
             raise ValueError(
-                "label at least two videos of a class, one for training and one for testing"
+                "give the same label to at least two videos, one for training and one for testing"
             )
-        names = [self.file.with_name(f"{self.file.stem}_{part}.txt") for part in ("train", "test")]
-        lines = self._lines()
-        for name, chosen in zip(names, (tested == 0, tested == 1), strict=True):
-            write_text(name, "".join(compress(lines, chosen.tolist())))
-        return names[0], names[1]
+        train, test = (self.file.with_name(f"{self.file.stem}_{p}.txt") for p in ("train", "test"))
+        write_text(train, self._lines(path for path in self.labels if path not in tested))
+        write_text(test, self._lines(path for path in self.labels if path in tested))
+        return train, test
 
     def _read(self) -> None:
+        """Read the list and the names of its classes."""
         class_file = str(self.class_file) if self.class_file.exists() else None
-        if read_bytes(self.file).strip():
+        if read_text(self.file, "surrogateescape").strip():
             videos = read_annotation_list(str(self.file), class_file=class_file)
             if (videos.labels < 0).any():
                 raise ValueError(
-                    f"{self.file} lists videos without labels: give another file (--labels)"
+                    f"{self.file} lists videos without labels. Give another file with --labels"
                 )
             for i, label in enumerate(videos.labels.tolist()):
                 if self.labels.setdefault(videos.path(i), label) != label:
                     raise ValueError(
-                        f"{self.file} gives {videos.path(i)!r} two labels: remove one of the lines"
+                        f"{self.file} gives {videos.path(i)!r} two labels. Remove one of the lines"
                     )
             self.classes = list(videos.classes)
-        elif class_file is not None:  # all labels have been removed
+        elif class_file is not None:  # The user has removed all labels, but not the classes.
             text = read_text(self.class_file, "surrogateescape")
             self.classes = [class_name(line) for line in text.splitlines() if line.strip()]
-        if not self.classes and self.labels:  # the labels are numbers without names
+        if not self.classes and self.labels:  # Without a class file, the numbers are the names.
             self.classes = [str(number) for number in range(max(self.labels.values()) + 1)]
 
     def _write(self, changes: dict[str, int | None], classes: list[str]) -> None:
-        """Change labels and classes in both files, then in memory; None removes a label."""
+        """Write changed labels (None removes one) and classes, then change them in memory."""
         before = self.labels
         labels = {**before, **changes}
         self.labels = {path: label for path, label in labels.items() if label is not None}
         writers = [
             (self.class_file, "".join(f"{name}\n" for name in classes)),
-            (self.file, "".join(self._lines())),
+            (self.file, self._lines(self.labels)),
         ]
-        if len(classes) < len(self.classes):  # keep a name for every label between the two writes
+        # Between the two writes, every label in the list must have a name in the class file.
+        if len(classes) < len(self.classes):
             writers.reverse()
         try:
             with self._files.writing():
@@ -229,37 +230,34 @@ class LabelList:
             raise
         self.classes = classes
 
-    def _lines(self) -> list[str]:
-        # A tab in a path would be read as the separator, so such lines use a tab as separator.
-        return [
-            f"{path}{chr(9) if chr(9) in path else ' '}{label}\n"
-            for path, label in self.labels.items()
-        ]
+    def _lines(self, paths: Iterable[str]) -> str:
+        """Return the lines of a list of some videos."""
+        return "".join(f"{annotation_line(path, self.labels[path])}\n" for path in paths)
 
 
 def label_file(folder: str | Path, given: str | os.PathLike | None) -> Path:
-    """Return an index's list of labels: the given file, or ``labels.txt`` in its folder."""
+    """Return the list of labels: the given file, or ``labels.txt`` in the index's folder."""
     return Path(folder, "labels.txt") if given is None else Path(given)
 
 
 def class_name(text: str) -> str:
-    """Normalise a name to single spaces between words.
+    """Return the name of a label with single spaces between words.
 
     Raises:
-        ValueError: If it is empty, longer than 100 characters, or contains unprintable characters.
+        ValueError: If the name is empty, longer than 100 characters, or not printable.
     """
     name = " ".join(text.split())
     if not name or len(name) > _MAX_NAME or not name.isprintable():
         raise ValueError(
-            f"a label must be a name of 1 to {_MAX_NAME} printable characters, got {text[:60]!r}"
+            f"a label must have 1 to {_MAX_NAME} printable characters, got {text[:60]!r}"
         )
     return name
 
 
 class SegmentList:
-    """Labelled segments in a file ``path,start,end,label``, which every change replaces.
+    """Labelled segments in a CSV file with the columns ``path,start,end,label``.
 
-    Lines of videos that are not in the index are kept.
+    Every change replaces the file immediately. Lines of videos that are not in the index are kept.
 
     Args:
         file: CSV file, which need not exist.
@@ -286,16 +284,16 @@ class SegmentList:
         return sorted((s for s in self.segments if s.path == path), key=lambda s: (s.start, s.end))
 
     def classes(self) -> list[str]:
-        """Return the labels in the order in which they were first given."""
+        """Return the different labels in the order of their first segment."""
         return list(dict.fromkeys(s.label for s in self.segments))
 
     def add(self, path: str, start: float, end: float, label: str) -> Segment:
-        """Add a segment, which may overlap others. An existing equal segment is kept.
+        """Add a segment, which may overlap others, unless the list contains an equal one.
 
         Raises:
-            ValueError: If it has no length, the label is not a valid name, the path cannot be
-                written, or another program has changed the file.
-            WriteError: If the file cannot be written. Nothing is changed in this case.
+            ValueError: If the segment has no length, the label is not valid, the file cannot
+                contain the path, or another program has changed the file.
+            WriteError: If the file cannot be written. In this case, nothing changes.
         """
         if not (math.isfinite(start) and math.isfinite(end)) or start < 0:
             raise ValueError(
@@ -304,13 +302,15 @@ class SegmentList:
         segment = Segment(path, round(start, _DIGITS), round(end, _DIGITS), class_name(label))
         check_span("the segment", segment.start, segment.end)
         if path != path.strip() or len(path.splitlines()) != 1:
-            raise ValueError(f"no list can contain the name {path!r:.200}: rename the file")
+            raise ValueError(
+                f"the list of segments cannot contain the path {path!r:.200}. Rename the file"
+            )
         if segment not in self.segments:
             self._change([*self.segments, segment])
         return segment
 
     def remove(self, segment: Segment) -> None:
-        """Remove a segment. Raises ValueError if it does not exist, and the errors of `add`."""
+        """Remove a segment; raise ValueError if there is no such segment, or as :meth:`add`."""
         if segment not in self.segments:
             raise ValueError("this segment no longer exists")
         self._change([s for s in self.segments if s != segment])
@@ -322,6 +322,7 @@ class SegmentList:
             self._undo.pop()
 
     def _change(self, segments: list[Segment]) -> None:
+        """Write other segments, and remember the current ones for :meth:`undo`."""
         before = self.segments
         self._write(segments)
         self._undo = [*self._undo[1 - _UNDONE :], before]

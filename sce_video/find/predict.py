@@ -1,4 +1,4 @@
-"""``sce-video predict``: the classes of new videos, or of moments of long ones."""
+"""``sce-video predict``: classify videos, or find segments of classes in long videos."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from sce_video.inference.classifier import VideoClassifier
     from sce_video.inference.network_input import ViewOptions
 
-_MOST_WORKERS = 8  # number of decoding processes, unless more are requested
-_MOST_CLIPS = 10  # number per window, unless more are requested
+#: Largest default number of decoding processes.
+_MOST_WORKERS = 8
+#: Largest default number of clips per window.
+_MOST_CLIPS = 10
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Prediction:
     Attributes:
         path: Path of the video.
         classes: Name and probability of each class, the most probable first; empty for a failure.
-        reason: Why the video cannot be decoded; empty for a success.
+        reason: Why the video cannot be decoded; empty if it was decoded.
     """
 
     path: str
@@ -57,11 +59,11 @@ class PredictResult:
     Attributes:
         files: Number of videos.
         done: Number of videos that could be decoded.
-        predictions: Classes of every video; empty with windows.
-        segments: Segments of all videos; empty without windows.
-        failures: Path and reason of every video that could not be decoded.
-        clips: Number of segments that were written as video files; None without ``clips``.
-        not_cut: Path and reason of every segment that could not be written.
+        predictions: Classes of every video; empty if segments were searched.
+        segments: Segments of all videos; empty if whole videos were classified.
+        failures: Path and reason of each video that could not be decoded.
+        clips: Number of segments that were written as video files; None if none were requested.
+        not_cut: Path and reason of each segment that could not be written.
     """
 
     files: int
@@ -77,16 +79,16 @@ OnFound = Callable[[Prediction | Segment], None]
 
 
 def predict(options: PredictOptions, on_found: OnFound | None = None) -> PredictResult:
-    """Classify videos, or find the segments of classes in long ones.
+    """Classify videos, or find the segments of classes in long videos.
 
     Args:
         options: Options of the command.
-        on_found: Called with each prediction or segment as soon as it is made.
+        on_found: Called with each prediction or segment as soon as it is known.
 
     Raises:
-        FileNotFoundError: If a named file is missing.
-        ValueError: If the checkpoint contains no classifier, or an option does not suit it.
-            KeyboardInterrupt: After an interrupt. The files contain the results so far.
+        FileNotFoundError: If a given file is missing.
+        ValueError: If the checkpoint contains no classifier, or an option does not match it.
+        KeyboardInterrupt: After Ctrl-C. The files contain the results up to then.
     """
     check_run(options.checkpoint)
     names = class_names_of(options.classes)
@@ -97,7 +99,7 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
         else:
             check_exists(path, "video or folder")
     windows, labelled = _windows(options), _labelled(options)
-    # Check this before loading the network, so that a missing file is reported immediately.
+    # List the videos before the network is loaded, so that a missing file is reported immediately.
     paths = _listed(options.videos, extensions)
     classifier, views = _loaded(options, names)
     call = on_found or (lambda found: None)
@@ -107,16 +109,16 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
 
 
 def _listed(given: Sequence[str], extensions: Sequence[str]) -> list[str]:
-    """Return the given videos, and the videos in folders and tables, in the given order.
+    """Return the paths of videos, with folders and tables replaced by the videos in them.
 
     Args:
         given: Files, folders, tables, rows of tables or URLs.
         extensions: Extensions of the videos in folders.
 
     Raises:
-        FileNotFoundError: If there is no file, folder, object or row with a name.
+        FileNotFoundError: If a file, folder, table row or object is missing.
         ValueError: If a folder contains no video.
-        ObjectStoreError, TableError: If a store or a table cannot be read.
+        ObjectStoreError, TableError: If an object store or a table cannot be read.
     """
     from sce_video.datasets.sources import list_videos, video_exists
 
@@ -135,7 +137,7 @@ def _listed(given: Sequence[str], extensions: Sequence[str]) -> list[str]:
 def _loaded(
     options: PredictOptions, names: Sequence[str] | None
 ) -> tuple[VideoClassifier, ViewOptions]:
-    """Return the classifier, and its own or the requested views."""
+    """Return the classifier, and the requested views or the views of its test."""
     from sce_video.inference.classifier import load_classifier
 
     classifier = load_classifier(options.checkpoint, options.config, options.device, names)
@@ -150,15 +152,14 @@ def _loaded(
         clips, crops = map(int, options.views.split("x"))
         if classifier.settings.clip_duration is None and clips != 1:
             raise ValueError(
-                "this network sees the whole video as one clip: --views "
-                f"1x{crops}, not {clips}x{crops}"
+                f"this network receives a whole video as one clip. Give --views 1x{crops} instead "
+                f"of {clips}x{crops}"
             )
         views = replace(views, num_clips=clips, num_crops=crops)
     if not classifier.named:
         print(
-            f"sce-video predict: {classifier.checkpoint} contains no class names, because it was "
-            "trained on lists. Classes are printed as numbers. Give their names with --classes "
-            "FILE",
+            f"sce-video predict: {classifier.checkpoint} contains no class names, so classes are "
+            "printed as numbers. To print names, give a file of names with --classes",
             file=sys.stderr,
         )
     return classifier, views
@@ -204,16 +205,16 @@ def _classify(
                     write([path, *cells, *[""] * (2 * (top - len(found))), reason])
                     count(len(paths), not found)
                 on_found(result.predictions[-1])
-        except KeyboardInterrupt:  # inside the block, so that the file is kept
+        except KeyboardInterrupt:  # Catch it inside the block, so that the CSV file is kept.
             interrupted = True
     if interrupted:
-        kept = f"; {options.csv} has the videos so far" if options.csv else ""
+        kept = f". {options.csv} contains the videos classified so far" if options.csv else ""
         raise KeyboardInterrupt(f"interrupted{kept}")
     return result
 
 
 def _windows(options: PredictOptions) -> Windows | None:
-    """Return the windows of the options, whose starts are a quarter of a window apart."""
+    """Return the requested windows, by default with a quarter of a window between starts."""
     if options.windows is None:
         return None
     windows = Windows.of_texts(options.windows, options.stride)
@@ -221,10 +222,10 @@ def _windows(options: PredictOptions) -> Windows | None:
 
 
 def _labelled(options: PredictOptions) -> list[Segment]:
-    """Return the labelled segments, with the paths of their files.
+    """Return the labelled segments, with the real paths of their videos.
 
     Raises:
-        ValueError: If a line is wrong; the message names file and line.
+        ValueError: If a line is not valid. The message names file and line.
     """
     source = options.segments
     if source is None:
@@ -255,7 +256,7 @@ def _segment(
     from sce_video.find.predicted_segments import predict_segments
     from sce_video.pages.segments_page import SegmentReport
 
-    if options.views is None:  # the views of a test are too many for windows that overlap
+    if options.views is None:  # Overlapping windows need fewer views than a test of whole videos.
         clip = classifier.settings.clip_duration
         needed = 1 if clip is None else max(1, math.ceil(windows.seconds / clip - 1e-6))
         views = replace(views, num_clips=min(_MOST_CLIPS, needed), num_crops=1)
@@ -279,10 +280,10 @@ def _segment(
                 result.segments += segments
                 for segment in segments:
                     on_found(replace(segment, path=path))
-        except KeyboardInterrupt:  # inside the block, so that results so far are kept
+        except KeyboardInterrupt:  # Catch it inside the block, so that the files are kept.
             interrupted = True
     if interrupted:
-        raise KeyboardInterrupt("interrupted; the files contain the results so far")
+        raise KeyboardInterrupt("interrupted. The files contain the results so far")
     result.done = report.videos
     if options.clips is not None:
         from sce_video.inference.clips import write_clips

@@ -1,4 +1,4 @@
-"""Prediction of segments in long videos, by a rule that is chosen on labelled videos."""
+"""Prediction of segments in long videos by a rule that labelled videos determine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.network_input import ViewOptions
 from sce_video.options.find import BACKGROUND
 
-#: Score thresholds that :func:`choose_rule` tries
+#: Score thresholds that :func:`choose_rule` compares
 _THRESHOLDS = tuple(round(0.1 + 0.05 * i, 2) for i in range(18))
-#: Smallest lengths, in windows, that :func:`choose_rule` tries
+#: Smallest lengths of a segment, in windows, that :func:`choose_rule` compares
 _LENGTHS = (0.0, 0.5, 1.0, 1.5, 2.0)
-#: Overlap from which a segment counts as correct when :func:`choose_rule` compares rules
+#: Temporal IoU from which :func:`choose_rule` counts a segment as correct
 _TIOU = 0.5
 
+#: Path, timeline, segments, and reason for missing windows of a video
 Found = tuple[str, "ClassTimeline | None", list[Segment], str]
 
 
@@ -38,9 +39,10 @@ def choose_rule(
     threshold: float | None = None,
     least: float | None = None,
 ) -> tuple[SegmentRule, float]:
-    """Choose the rule with the best F1 at temporal IoU 0.5 on labelled segments.
+    """Choose the rule with the best F1 on labelled segments, at temporal IoU 0.5.
 
-    F1 is the mean over classes. Of several best rules, the one with the median threshold is chosen.
+    F1 is the mean over classes. If several rules are equally good, the rule with the median
+    threshold is chosen.
 
     Args:
         timelines: Class scores over time by path. All segments of these videos must be labelled.
@@ -55,14 +57,14 @@ def choose_rule(
         The chosen rule and its F1.
 
     Raises:
-        ValueError: If a label is not a class, or no class has a segment.
+        ValueError: If a label is not a class of the classifier, or no class has a segment.
     """
     wanted = [s for s in labelled if s.label != background]
     unknown = sorted({s.label for s in labelled} - set(classes) - {background})
     if unknown:
         raise ValueError(
-            f"the label {unknown[0]!r} of the segments is not a class of the classifier, which "
-            f"has {', '.join(map(repr, classes[:8]))}{', ...' * (len(classes) > 8)}"
+            f"the label {unknown[0]!r} of the segments is not a class of the classifier. Its "
+            f"classes are {', '.join(map(repr, classes[:8]))}{', ...' * (len(classes) > 8)}"
         )
     found: dict[SegmentRule, float] = {}
     thresholds = _THRESHOLDS if threshold is None else (threshold,)
@@ -92,23 +94,23 @@ def predict_segments(
     background: str | None = BACKGROUND,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Found]:
-    """Predict the segments of each video in one ordered pass over its frames.
+    """Predict the segments of videos, reading the frames of each video once.
 
-    Memory depends only on the size of the windows.
+    The required memory depends only on the size of the windows.
 
     Args:
         classifier: Classifier from :func:`~sce_video.inference.classifier.load_classifier`.
         paths: Files, URLs or rows of tables.
         windows: Division of each video into windows, without shots.
         options: Views of a window.
-        labelled: Segments on which the rule is chosen, with the real paths of their files.
-        threshold: Score threshold; None for the chosen one, or 0.5 without labelled segments.
-        least: Shortest segment in seconds; None for the chosen one, or 0 without labelled segments.
+        labelled: Segments on which the rule is chosen, with the real paths of their videos.
+        threshold: Score threshold; None chooses it, or uses 0.5 without labelled segments.
+        least: Shortest segment in seconds; None chooses it, or uses 0 without labelled segments.
         background: Name of the class that forms no segments; None for no such class.
         say: Called with sentences about the chosen rule and its segment mAP on labelled videos.
 
     Yields:
-        Path, timeline (None if no window can be decoded), segments, and reasons for missing
+        Path, timeline (None if no window can be decoded), segments, and the reason for missing
         windows.
     """
     files = list(dict.fromkeys(s.path for s in labelled))
@@ -152,7 +154,7 @@ def _sentences(
     chosen: tuple[SegmentRule, float],
     free: Sequence[str],
 ) -> Iterator[str]:
-    """Yield sentences about the chosen options and the quality of the segments."""
+    """Yield sentences about the chosen rule and the quality of its segments."""
     rule, f1 = chosen
     if free:
         yield (
@@ -169,4 +171,5 @@ def _sentences(
         f"{100 * value:.1f} % at tIoU {tiou}"
         for tiou, value in zip(result.tious, result.mAP, strict=True)
     )
-    yield f"segment mAP on them: {values}{' (the rule was chosen on them)' * bool(free)}"
+    biased = ", too optimistic because the rule was chosen on them" * bool(free)
+    yield f"segment mAP on the labelled segments: {values}{biased}"

@@ -1,4 +1,4 @@
-"""Queries, and search for the most similar rows or moments in an index."""
+"""Queries, and the search for the most similar rows or moments of an index."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from functools import cache
 import numpy as np
 
 from sce_video.datasets.sources import Query
-from sce_video.find.store import VideoIndex
+from sce_video.find.store import READ_ROWS, VideoIndex
 from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 
 #: Smallest divisor for the length of a feature, so that zeros remain zeros
 _TINY = 1e-12
-#: A sum of unit features has no direction if it is shorter than this fraction of their weights.
+#: If the sum of weighted unit features is shorter than this fraction of the weights, the features
+#: cancel out.
 _CANCELLED = 1e-6
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of the parts of a query: alpha, beta and gamma of Rocchio's method.
+    """Weights of a query's parts, which Rocchio's method calls alpha, beta and gamma.
 
     Attributes:
         text: Weight of the text.
@@ -39,10 +40,11 @@ class SearchQuery:
     """Examples, text and label to search for.
 
     Attributes:
-        like: Videos, images, or moments of videos that results should resemble.
-        unlike: Videos, images, or moments that results should not resemble.
-        text: Text that results should match, for an index made by a video-text model.
-        label: Label in the list. Its videos are additional examples, all others counter-examples.
+        like: Videos, images or moments that results should resemble.
+        unlike: Videos, images or moments that results should not resemble.
+        text: Text that results should match, for an index that a video-text model has built.
+        label: Label whose videos are further examples. Videos with other labels are
+            counter-examples.
         weights: Weights of these parts.
     """
 
@@ -53,7 +55,7 @@ class SearchQuery:
     weights: Weights = Weights()
 
     def describe(self) -> str:
-        """Return a description of the query, with weights if it has several parts."""
+        """Describe the query in words, with weights if it has several parts."""
         weights, label = self.weights, self.label
         parts = [
             (list(map(str, self.like)), "", weights.like),
@@ -72,9 +74,9 @@ class SearchQuery:
 class QueryFeatures:
     """Features of a query (M, D) and their weights (M,), negative for counter-examples.
 
-    The query is the weighted sum of the features, each scaled to length 1. The sum is formed after
-    centring or whitening, if these are used (Rocchio 1971, "Relevance feedback in information
-    retrieval"). A single feature is used unchanged.
+    The features are centred or whitened if the search does so, scaled to length 1, and added with
+    their weights (Rocchio 1971, "Relevance feedback in information retrieval"). A single feature is
+    used unchanged.
     """
 
     features: np.ndarray
@@ -85,10 +87,10 @@ class QueryFeatures:
             raise ValueError("no example, text or label has a weight above 0")
 
     def combined(self, compared: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
-        """Return the query (D,) float64.
+        """Combine the features to a single query (D,) float64.
 
         Args:
-            compared: Applies the same map to features as to the index; None for no map.
+            compared: Map that the search applies to all features; None for no map.
 
         Raises:
             ValueError: If examples and counter-examples cancel each other out.
@@ -100,31 +102,10 @@ class QueryFeatures:
         total = self.weights @ (rows / np.maximum(lengths, _TINY)[:, None])
         if np.linalg.norm(total) < _CANCELLED * np.abs(self.weights).sum():
             raise ValueError(
-                "the examples cancel each other, so nothing is left to search for. Remove one of "
-                "them, or change the weights"
+                "the examples and counter-examples cancel each other out. Remove one of them, or "
+                "change the weights"
             )
-        return total * lengths.mean()  # restores a typical length, to which other terms relate
-
-
-def weighted_features(
-    like: np.ndarray, unlike: np.ndarray, text: np.ndarray | None, weights: Weights
-) -> QueryFeatures:
-    """Build the query from examples (P, D), counter-examples (N, D) and a text's embedding (D,).
-
-    Features of one kind share its weight equally.
-
-    Raises:
-        ValueError: If no part has a weight above 0.
-    """
-    words = np.empty((0, 0)) if text is None else text.reshape(1, -1)
-    parts = [(words, weights.text), (like, weights.like), (unlike, -weights.unlike)]
-    kept = [(rows, weight) for rows, weight in parts if len(rows) and weight]
-    if not kept:
-        raise ValueError("no example, text or label has a weight above 0")
-    return QueryFeatures(
-        np.concatenate([rows for rows, _ in kept]),
-        np.concatenate([np.full(len(rows), weight / len(rows)) for rows, weight in kept]),
-    )
+        return total * lengths.mean()  # Terms such as the mean need a query of typical length.
 
 
 @dataclass(frozen=True)
@@ -151,23 +132,23 @@ class Match:
 
     @property
     def distance(self) -> float:
-        """1 - similarity, 0 to 2."""
+        """Cosine distance, 1 - similarity, from 0 to 2."""
         return 1.0 - self.similarity
 
     @property
     def span(self) -> tuple[float, float]:
-        """Start and end of the moment in seconds; a whole video spans all time."""
+        """Start and end of the moment in seconds; infinite for a whole video."""
         if self.start is None or self.end is None:
             return -float("inf"), float("inf")
         return self.start, self.end
 
 
 def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Match]:
-    """Find the k most similar moments in windows.
+    """Merge similar windows of a video to moments, and return the k most similar moments.
 
-    Of the k most similar windows, windows in the same video that overlap or touch are merged. A
-    moment has the similarity and the row of its most similar window. Additional moments are the
-    most similar windows that touch no earlier moment.
+    Among the k most similar windows, those that overlap or touch in the same video form a moment.
+    It has the similarity and the row of its most similar window. If this gives fewer than k
+    moments, the next most similar windows that touch no moment are added.
 
     Args:
         ranked: Returns the given number of most similar windows, or all if there are fewer.
@@ -190,7 +171,7 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
                     break
                 moments.append(window)
             elif number < k:
-                # The window may close the gap between two moments, so both are merged.
+                # The window may close the gap between two moments, which then become one.
                 spans = [window.span, *(moments[i].span for i in touching)]
                 start, end = min(s for s, _ in spans), max(e for _, e in spans)
                 moments[touching[0]] = replace(moments[touching[0]], start=start, end=end)
@@ -200,28 +181,26 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
         count *= 4
 
 
-#: Number of rows read from the file at a time
-_READ_ROWS = 16384
-#: Number of rows compared at a time, so that they stay in a core's cache
+#: Number of rows that are compared at a time, so that they fit into the cache of a core
 _CACHED_ROWS = 512
-#: Additional candidates from a vector index, which are then ranked in double precision
+#: Number of additional candidates from a vector index, because exact similarities may reorder them
 _SPARE = 16
-#: Largest difference between similarities that rounding to single precision can cause
+#: Largest error of a similarity that is computed in single precision
 _ROUNDING = 1e-6
-#: Minimum number of windows compared after whitening
+#: Minimum number of windows that are compared after whitening
 _POOL = 1000
-#: Fraction of a large index that is compared after whitening: 1 / _POOL_PART
+#: One of this many windows of a large index is compared after whitening
 _POOL_PART = 50
-#: Candidates that a vector index returns within a few dozen milliseconds
+#: Number of candidates that a vector index returns within a few dozen milliseconds
 _MOST_CANDIDATES = 2000
-#: Up to this number of excluded rows, as many additional candidates are requested from a vector
-#: index. If more rows are excluded, the number of candidates grows in proportion.
+#: If at most this many rows are excluded, one more candidate per excluded row is requested from the
+#: vector index. Otherwise the number of candidates grows with the share of excluded rows.
 _MOST_LEFT_OUT = 1000
-#: Safety factor on that proportion, chosen by hand, because excluded rows need not be typical
+#: Safety factor on that number, chosen by hand, because excluded rows may be unusually similar
 _MORE = 1.5
-#: Largest number of remaining rows that are compared one by one, without the vector index
+#: Number of remaining rows up to which all of them are compared, without the vector index
 _FEW = 5000
-#: If fewer than 1 / _SMALL_PART of the rows remain, only these are read.
+#: If fewer than one of this many rows remain, only the remaining rows are read.
 _SMALL_PART = 8
 
 
@@ -245,17 +224,17 @@ def query_index(
         k: Number of results; all videos if the index has fewer.
         leave_out: Rows to exclude from the results, see
             :func:`~sce_video.find.examples.rows_of_file`.
-        centred: Whether to subtract the mean feature of the index from all features first. It
+        centred: Whether to subtract the mean feature of the index from all features first, which
             spreads out similarities that are all close to 1.
-        exact: Whether to compare all features even if there is a vector index. They are also all
-            compared without a vector index, with ``centred``, or if many rows are excluded.
-        whitened: Whether to rank by the cosine of features after ``index.whitening``. The
-            candidates to compare (1000, or a fiftieth of the index if larger) have the largest
-            inner products with the whitened query, mapped back to the original feature space. None
-            means ``index.whitens``, unless ``centred``.
+        exact: Whether to compare all features even if there is a vector index. A vector index is
+            also ignored with ``centred``, or if few rows remain.
+        whitened: Whether to rank by the cosine of whitened features. Only candidates are compared:
+            1000 rows, or a fiftieth of the index if that is more. They have the largest inner
+            products with the whitened query, mapped back to the original feature space. None
+            whitens if ``index.whitens`` is set and ``centred`` is not.
 
     Raises:
-        ValueError: If the index is empty, sizes differ, or ``k`` is below 1.
+        ValueError: If the index is empty, the feature has another size, or ``k`` is below 1.
     """
     if whitened is None:
         whitened = index.whitens and not centred
@@ -264,19 +243,22 @@ def query_index(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     if whitened and centred:
-        raise ValueError("whitened features are already centred. Choose only one of the two")
+        raise ValueError("give either whitened or centred, because whitening centres features")
     query = as_query(feature)
     compared = query.combined()
-    if centred and len(query.features) > 1:  # the mean is subtracted again below, as for the rows
+    # The mean must be subtracted from several examples before they are combined. It is added again,
+    # because the search below subtracts it from the query as from every row.
+    if centred and len(query.features) > 1:
         compared = index.mean + query.combined(lambda rows: rows - index.mean)
     single = compared.astype(np.float32)
     if whitened and single.shape == index.shape[1:]:
-        # (x - mean) M . (q - mean) M equals x . (q - mean) M M^T plus a constant. A cosine with
-        # unchanged features therefore finds candidates, ignoring only the length of (x - mean) M.
+        # (x - mean) M . (q - mean) M equals x . (q - mean) M M^T plus a constant, so the candidates
+        # can be found by a cosine with the original features, which is only off by their lengths.
         mapped = query.combined(index.whitening) @ index.whitening.matrix.T
         single = mapped.astype(np.float32)
     left_out = np.unique(np.asarray(leave_out, dtype=np.int64))
-    kept = None  # stands for all rows; a mask over ten million takes longer than the vector index
+    # None means all rows. Searching a mask of ten million rows would take longer than the index.
+    kept = None
     if len(left_out):
         kept = np.ones(len(index), dtype=bool)
         kept[left_out] = False
@@ -284,13 +266,13 @@ def query_index(
 
     @cache
     def candidates(size: int, least: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return about ``size`` similar rows (or exactly ``least``) and their similarities."""
+        """Return about ``size`` similar rows, but at least ``least``, and their similarities."""
         found = _approximate(index, single, size, least, kept) if approximate else None
         rows, features = found or _exact(index, single, size, kept, centred)
         if whitened:
-            return rows, _cosines(query.combined(index.whitening), index.whitening(features))
+            return rows, cosines(query.combined(index.whitening), index.whitening(features))
         mean = index.mean if centred else 0.0
-        return rows, _cosines(single - mean, features - mean)
+        return rows, cosines(single - mean, features - mean)
 
     def ranked(count: int) -> list[Match]:
         size = count if index.windows is None and not whitened else max(4 * count, _POOL)
@@ -312,15 +294,16 @@ def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
 def _approximate(
     index: VideoIndex, query: np.ndarray, size: int, least: int, kept: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Find about ``size`` similar rows among those kept, and their features (n, D).
+    """Find about ``size`` similar rows among the kept rows, and return rows and features (n, D).
 
     Return None if the vector index finds fewer than ``least`` rows or cannot compare the query.
     """
-    # For a query without direction or of another size, the exact search reports the error.
+    # The exact search reports what is wrong with a query that cannot be compared.
     if query.shape != index.shape[1:] or not np.isfinite(query).all() or not query.any():
         return None
     left = len(index) if kept is None else int(kept.sum())
-    if len(index) - left <= _MOST_LEFT_OUT:  # excluded rows, such as the query's, may rank first
+    # Excluded rows, such as the query itself, may be the most similar ones.
+    if len(index) - left <= _MOST_LEFT_OUT:
         count = size + len(index) - left + _SPARE
     else:
         part = left / len(index)
@@ -339,22 +322,23 @@ def searches_approximately(index: VideoIndex, centred: bool = False, left_out: i
 def _exact(
     index: VideoIndex, feature: np.ndarray, k: int, kept: np.ndarray | None, centred: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the k most similar rows among those kept, and all that rounding might rank among them.
+    """Find the k most similar rows among the kept rows by comparing all of them.
 
-    NumPy is used, because importing torch takes longer than most searches.
+    Further rows are included if only rounding separates them from the k-th row. NumPy computes the
+    similarities, because importing torch takes longer than most searches.
 
     Raises:
         ValueError: If sizes differ, or the query, a feature or their mean contains NaN or infinity.
     """
     if not np.isfinite(feature).all():
         raise ValueError(
-            "queries: 1 of 1 rows contain NaN or infinity, the first is row 0. The network has "
-            "diverged"
+            "the feature of the query contains NaN or infinity, because the network that computed "
+            "it has diverged"
         )
     if feature.shape != index.shape[1:]:
         raise ValueError(
-            f"queries have {feature.size} dimensions, but the gallery has {index.shape[1]}. "
-            "Compute both with the same network"
+            f"the query has {feature.size} dimensions, but the index has {index.shape[1]}. Compute "
+            "both with the same network"
         )
     kept = np.ones(len(index), dtype=bool) if kept is None else kept
     mean = index.mean.astype(np.float32) if centred else np.zeros_like(feature)
@@ -380,20 +364,20 @@ def _exact(
 
 def _unit(rows: np.ndarray) -> np.ndarray:
     """Scale features (n, D) to length 1."""
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for non-finite values
+    with np.errstate(over="ignore", invalid="ignore"):  # The caller checks the values.
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         return rows / np.maximum(lengths, np.float32(_TINY))[:, None]
 
 
 def _blocks(index: VideoIndex, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield rows and features in blocks of the whole index, or of the kept rows if they are few."""
+    """Yield rows and features in blocks: of the kept rows if they are few, or of all rows."""
     if kept.sum() * _SMALL_PART > len(index):
-        for start, features in index.blocks(_READ_ROWS):
+        for start, features in index.blocks(READ_ROWS):
             yield np.arange(start, start + len(features)), features
         return
     rows = np.flatnonzero(kept)
-    for start in range(0, len(rows), _READ_ROWS):
-        some = rows[start : start + _READ_ROWS]
+    for start in range(0, len(rows), READ_ROWS):
+        some = rows[start : start + READ_ROWS]
         yield some, np.asarray(index.features[some])
 
 
@@ -419,11 +403,11 @@ def _ranked(index: VideoIndex, rows: np.ndarray, similarities: np.ndarray, k: in
     return [replace(match, rank=rank) for rank, match in enumerate(found[:k], start=1)]
 
 
-def _cosines(query: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """Compute (n,) cosines of a query (D,) and features (n, D).
+def cosines(query: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Compute the cosines (n,) of a query (D,) and features (n, D).
 
-    They are computed in double and returned in single precision, so that a match has the same
-    similarity whichever way it was found.
+    Double precision, rounded to single precision, gives a match the same similarity whether or not
+    a vector index has found it.
     """
     features = features.astype(np.float64)
     lengths = np.maximum(np.linalg.norm(features, axis=1), _TINY)
@@ -431,9 +415,3 @@ def _cosines(query: np.ndarray, features: np.ndarray) -> np.ndarray:
     return np.clip((features * query.astype(np.float64)).sum(axis=1) / lengths, -1, 1).astype(
         np.float32
     )
-
-
-def feature_cosine(first: np.ndarray, second: np.ndarray) -> float:
-    """Compute the cosine of two features (D,) in double, and return it in single precision."""
-    lengths = max(float(np.linalg.norm(first)), _TINY) * max(float(np.linalg.norm(second)), _TINY)
-    return max(-1.0, min(1.0, float(np.float32((first * second).sum() / lengths))))

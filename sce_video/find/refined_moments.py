@@ -1,4 +1,4 @@
-"""Refinement of search results by windows that start between the windows of the index."""
+"""Refinement of moments by windows that start between the windows of the index."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.find.examples import Moments
-from sce_video.find.query import Match, QueryFeatures, as_query, feature_cosine
+from sce_video.find.query import Match, QueryFeatures, as_query, cosines
 from sce_video.find.store import VideoIndex
 from sce_video.options.search import MOST_REFINED
 
-# Import this only to embed windows, because a search for an indexed video needs NumPy only.
+# Import this only to embed windows, because a search for an indexed video needs only NumPy.
 if TYPE_CHECKING:
     from sce_video.inference.features import Features
     from sce_video.inference.network_input import VideoNetwork, ViewOptions
 
-#: Number of steps per stride in the first pass, and of finer steps per step in the second pass
+#: Number of parts into which the first pass divides a stride, and the second pass such a part
 _PARTS = 4
-#: Embeds windows, given a file, the start and end of one of its windows, and the step.
+#: Function that embeds windows, given a file, start and end of one of its windows, and the step.
 EmbedNear = Callable[[str, float, float, float], "Features"]
 
 
@@ -36,12 +36,12 @@ def refine_moments(
     without: Moments | None = None,
     count: int = MOST_REFINED,
 ) -> tuple[list[Match], list[tuple[str, str]]]:
-    """Rank the best moments of a search again, using windows that start between those in the index.
+    """Rank the best moments of a search again by windows that start between the indexed windows.
 
-    The best window of each moment is moved by quarters of the stride, up to three to either side,
-    because the fourth is in the index. The five best moments are then moved by sixteenths. Such a
-    window shares more frames with a moment that lies between two windows of the index, so the right
-    moment may move up in the ranking::
+    If a moment lies between two windows of the index, a window in between shares more frames with
+    it, so the right moment may move up in the ranking. The first pass moves the best window of each
+    moment by up to three quarters of the stride to either side. The second pass moves the five best
+    moments by sixteenths of the stride::
 
         index          [---------)[---------)[---------)
         moment                [---------)
@@ -53,18 +53,15 @@ def refine_moments(
         feature: (D,) feature of the query, or several features with weights.
         matches: Results of :func:`~sce_video.find.query.query_index` for this feature.
         near: Embeds windows with the network of the index: ``partial(windows_near, network,
-            index.options)``, or a function that lets another process do it.
-        centred: Whether the mean feature was subtracted, as in
-            :func:`~sce_video.find.query.query_index`.
-        whitened: Whether features were whitened, as in
-            :func:`~sce_video.find.query.query_index`.
-        without: Moments with which no result may share frames. These are the moments of a query
-            whose own rows ``query_index`` has excluded.
-        count: Number of moments to refine. The others keep their span and similarity.
+            index.options)``, or a function that calls it in another process.
+        centred: Whether the search subtracted the mean feature.
+        whitened: Whether the search whitened the features.
+        without: Moments of the query itself. No result may share frames with them.
+        count: Number of moments to refine. All others keep their span and similarity.
 
     Returns:
-        The moments, the most similar first, in which refined moments are single windows, and the
-        path and reason of each moment that could not be refined.
+        The moments, the most similar first, and the path and reason of each moment that could not
+        be refined. A refined moment is a single window.
 
     Raises:
         ValueError: If the index has no windows, or they were divided at cuts.
@@ -83,10 +80,10 @@ def refine_moments(
     own = as_query(feature).combined(compared)
 
     def moved(match: Match, span: Sequence[float], step: float) -> Match | None:
-        """Return the match with its best window; None if every window shares frames with it."""
+        """Return the match at its best window; None if all windows share frames with the query."""
         start, end = span
         found = near(match.file, start, end, step)
-        similarities = np.array([feature_cosine(own, row) for row in compared(found.values)])
+        similarities = cosines(own, compared(found.values))
         for begin, stop in (without or {}).get(match.path, ()):
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
         # If several windows have the same frames, use the one that moves least.
@@ -103,7 +100,7 @@ def refine_moments(
         try:
             if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
                 raise OSError(f"{match.file} has changed since it was indexed. Update the index")
-            # A moment may consist of several windows. Start from its most similar one.
+            # A moment may consist of several windows, so start from the most similar window.
             assert index.spans is not None
             window = moved(match, index.spans[match.row].tolist(), step / _PARTS)
         except (VideoDecodeError, OSError) as error:
@@ -127,8 +124,8 @@ def _refinable_step(index: VideoIndex) -> float:
         )
     if index.windows.shots:
         raise ValueError(
-            f"the windows of {index.folder} end at cuts, which the index does not contain, so "
-            "their moments cannot be refined"
+            f"the moments of {index.folder} cannot be refined, because its windows end at cuts, "
+            "which the index does not contain"
         )
     return index.windows.step
 
@@ -136,7 +133,7 @@ def _refinable_step(index: VideoIndex) -> float:
 def windows_near(
     network: VideoNetwork, options: ViewOptions, file: str, start: float, end: float, step: float
 ) -> Features:
-    """Embed a window of a video and three windows on either side, ``step`` seconds apart."""
+    """Embed a window of a video, and three more on either side at intervals of ``step`` seconds."""
     from sce_video.inference.windows import open_patiently, windows_of_reader
 
     with open_patiently(file, options) as reader:
@@ -147,7 +144,7 @@ def windows_near(
 
 
 def _by_similarity(matches: Sequence[Match]) -> list[Match]:
-    """Sort moments by similarity, and keep the better of two moments that share frames."""
+    """Sort moments by similarity, and keep only the better of two that share frames."""
     kept: list[Match] = []
     for match in sorted(matches, key=lambda m: (-m.similarity, m.path, m.start or 0.0)):
         a, b = match.span

@@ -1,4 +1,4 @@
-"""``sce-video search``, which finds the videos in an index most similar to examples or words."""
+"""``sce-video search``, which finds videos in an index that resemble examples, text or a label."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sce_video.datasets.named_files import check_exists, check_index, check_run
-from sce_video.datasets.sources import Query, is_table_folder, parse_query
-from sce_video.find.columns import check_condition, columns_of_index
+from sce_video.datasets.sources import is_table_folder, parse_query
+from sce_video.find.columns import columns_of_index
 from sce_video.find.examples import (
     Examples,
     examples_of_label,
@@ -32,11 +32,11 @@ from sce_video.utils.command import rare_collections
 from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute
 
-# Import this only to embed a file, because a search for an indexed video needs NumPy only.
+# Import this only to embed a file, because a search for an indexed video needs only NumPy.
 if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
 
-#: Longest page name in bytes, because file systems allow 255 bytes including the suffix
+#: Longest name of a page in bytes. File systems allow 255 bytes, including number and suffix.
 _STEM_BYTES = 200
 #: Largest number of results shown in a gallery
 _GALLERY_LIMIT = 100
@@ -51,10 +51,10 @@ class SearchResult:
         index: Index that was searched.
         matches: Videos or moments, the most similar first.
         whitened: Whether features were whitened.
-        approximate: Whether a vector index was used, which may miss some results.
+        approximate: Whether a vector index was used, which may miss results.
         not_refined: Path and reason of each moment that could not be refined.
         page: Path of the gallery; None if none was written.
-        clips: Number of moments that were written as video files; None without ``clips``.
+        clips: Number of moments that were written as video files; None if none were requested.
         not_cut: Path and reason of each moment that could not be written.
     """
 
@@ -70,26 +70,26 @@ class SearchResult:
 
 
 def search(options: SearchOptions, index: VideoIndex | None = None) -> SearchResult | None:
-    """Find the most similar videos or moments, or serve a page that does.
+    """Find the most similar videos or moments, or serve the search page.
 
     Args:
         options: Options of the command.
-        index: Index, if it has been read already; None reads it.
+        index: Index that was already opened; None opens it.
 
     Returns:
-        The results; None if the page was served, which ends with Ctrl-C.
+        The results; None after serving the page until Ctrl-C.
 
     Raises:
-        FileNotFoundError: If the index, checkpoint, video or file of columns does not exist.
+        FileNotFoundError: If the index, checkpoint, video or CSV file does not exist.
         VideoDecodeError: If a video cannot be decoded.
         ValueError: If the index, the checkpoint, the condition or an option is not valid.
     """
     check_index(options.folder)
-    check_exists(options.columns, "file of columns")
+    check_exists(options.columns, "CSV file with columns")
     if options.checkpoint is not None:
         check_run(options.checkpoint)
     if options.serve is not None:
-        # Import this only here, because only the page needs a server and torch.
+        # Only the page needs a web server and torch.
         from sce_video.find.search_page import serve
 
         serve(options)
@@ -106,11 +106,11 @@ def search(options: SearchOptions, index: VideoIndex | None = None) -> SearchRes
 
 
 def _checked_query(options: SearchOptions) -> SearchQuery:
-    """Return the query after checking everything that it refers to.
+    """Return the query that the options describe, after checking its files and its label.
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If a video is a folder, or a label or column does not exist.
+        ValueError: If a video is a folder, or the label does not exist.
     """
     check_exists(options.labels, "list")
     like, unlike, text = options.weights
@@ -130,13 +130,15 @@ def _checked_query(options: SearchOptions) -> SearchQuery:
             )
     if query.label is not None:
         LabelList(label_file(options.folder, options.labels)).number(query.label)
-    if options.where is not None:
-        check_condition(options.folder, options.columns, options.where)
     return query
 
 
 def _find(options: SearchOptions, query: SearchQuery, index: VideoIndex) -> SearchResult:
-    """Find and rank the results of a query."""
+    """Search the index for a query, and refine the results if requested."""
+    # Evaluate the condition first, so that a mistake is reported before torch loads.
+    passing = None
+    if options.where:
+        passing = columns_of_index(index, options.columns).matching(options.where)
     network = IndexNetwork(options.checkpoint, options.config, options.device)
     if network.checkpoint is not None:
         checkpoint_of_index(index, network.checkpoint)  # checked even if nothing is embedded
@@ -145,15 +147,11 @@ def _find(options: SearchOptions, query: SearchQuery, index: VideoIndex) -> Sear
     def model() -> VideoModel:
         return model_of_index(index, network)
 
-    # Check the condition before anything is decoded, so that a mistake is reported immediately.
-    passing = None
-    if options.where:
-        passing = columns_of_index(index, options.columns).matching(options.where)
     given = _read_query(options, query, index, model)
     out = np.empty(0, np.int64) if options.include_self else given.rows
     if passing is not None:
         out = np.concatenate([out, np.flatnonzero(~passing)])
-    # Text features have a different distribution from video features, so they are not whitened.
+    # Whitening fits video features. Text features have another distribution.
     whitened = index.whitens and query.text is None and not (options.plain or options.centred)
     matches = query_index(
         *(index, given.features, max(options.k, options.refined)),
@@ -181,7 +179,7 @@ def _read_query(
     index: VideoIndex,
     model: Callable[[], VideoModel],
 ) -> Examples:
-    """Return the features of the examples, the text and the label of a query."""
+    """Return the features of a query's examples, text and label."""
     like, unlike = (
         [read_example(index, each, model) for each in examples]
         for examples in (query.like, query.unlike)
@@ -200,7 +198,7 @@ def _read_query(
 
 
 def _write(options: SearchOptions, result: SearchResult) -> SearchResult:
-    """Write the JSON file, gallery and clips that the options request."""
+    """Write the requested JSON file, gallery and clips."""
     if options.json is not None:
         write_json(options.json, _as_json(options, result))
     if result.query.like and not options.no_html:
@@ -217,25 +215,16 @@ def _write(options: SearchOptions, result: SearchResult) -> SearchResult:
 
 
 def _as_json(options: SearchOptions, result: SearchResult) -> dict[str, Any]:
-    """Convert the query, index, settings and results to JSON data."""
+    """Return the query, the settings and the results as JSON data."""
     query, index = result.query, result.index
-
-    def examples(part: tuple[Query, ...]) -> list[dict[str, Any]]:
-        return [{**asdict(example), "video": absolute(example.video)} for example in part]
-
-    def described(match: Match) -> dict[str, Any]:
-        moment = {} if match.start is None else {"start": match.start, "end": match.end}
-        return {
-            "rank": match.rank,
-            "similarity": match.similarity,
-            "distance": match.distance,
-            "path": match.path,
-            **moment,
-        }
-
+    like, unlike = (
+        [{**asdict(example), "video": absolute(example.video)} for example in part]
+        for part in (query.like, query.unlike)
+    )
+    names = ("rank", "similarity", "distance", "path", "start", "end")
     return {
-        "like": examples(query.like),
-        "not": examples(query.unlike),
+        "like": like,
+        "not": unlike,
         "text": query.text,
         "label": query.label,
         "weights": asdict(query.weights),
@@ -252,15 +241,18 @@ def _as_json(options: SearchOptions, result: SearchResult) -> dict[str, Any]:
         "where": options.where or "",
         **({} if index.windows is None else {"windows": index.windows.to_dict()}),
         "videos" if index.windows is None else "rows": len(index),
-        "results": [described(match) for match in result.matches],
+        "results": [
+            {name: value for name in names if (value := getattr(match, name)) is not None}
+            for match in result.matches
+        ],
     }
 
 
 def new_page(index: str, video: str) -> str:
-    """Return the path of a new page: ``queries/walk.html``, then ``queries/walk-2.html``.
+    """Return the path of a new page for a query, such as ``queries/walk-2.html`` for ``walk.mp4``.
 
-    Its name comes from the query. Its folder is in the index's folder or, for a table of videos, in
-    the current folder.
+    The folder ``queries`` is in the folder of the index. For a table of videos, the folder is next
+    to the table's name in the current folder.
     """
     table = f"{os.path.basename(index.rstrip('/'))}.queries"
     folder = table if is_table_folder(index) else os.path.join(index, "queries")
@@ -270,22 +262,23 @@ def new_page(index: str, video: str) -> str:
 
 
 def _write_gallery(page: str, options: SearchOptions, result: SearchResult) -> None:
-    """Write the page of the first matches."""
-    from sce_video.pages.gallery import read_entry, write_gallery
+    """Write the gallery with the query and the best matches."""
+    from sce_video.pages.gallery import GalleryEntry, read_entry, write_gallery
 
     query, index = result.query, result.index
     shown = result.matches[:_GALLERY_LIMIT]
     like, unlike = (
-        [read_entry(q.video, q.video, start=q.start, end=q.end) for q in part[:_GALLERY_LIMIT]]
+        [GalleryEntry(q.video, q.video, start=q.start, end=q.end) for q in part[:_GALLERY_LIMIT]]
         for part in (query.like, query.unlike)
     )
     results = [
-        read_entry(m.path, m.file, m.rank, m.similarity, start=m.start, end=m.end) for m in shown
+        GalleryEntry(m.path, m.file, rank=m.rank, similarity=m.similarity, start=m.start, end=m.end)
+        for m in shown
     ]
     views = index.header.num_clips * index.header.num_crops
     note = (
         f"{len(index)} {'videos' if index.windows is None else index.windows} in {index.root}; "
-        f"cosine similarity, views each: {views}"
+        f"cosine similarity, {views} view{'s' * (views != 1)} per video"
         f"{', centred' if options.centred else ''}{', whitened' if result.whitened else ''}; "
         f"{os.path.basename(index.header.checkpoint)}"
     )
@@ -295,4 +288,5 @@ def _write_gallery(page: str, options: SearchOptions, result: SearchResult) -> N
         note = f"{query.describe()}; {note}"
     if options.where:
         note += f"; where {options.where}"
+    like, results, unlike = (list(map(read_entry, part)) for part in (like, results, unlike))
     write_gallery(page, like, results, note, unlike)

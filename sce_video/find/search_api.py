@@ -1,30 +1,46 @@
-"""Requests of programs and of the search page, and the responses to them.
+"""Requests and responses of the search page's server.
 
-These classes are the only definition of the interface. Requests are checked by them, responses are
-built from them, and ``/api/v1/openapi.json`` is generated from them.
+The page and other programs use the same interface, which is defined only here. The server checks
+requests with these types, builds responses from them, and generates ``/api/v1/openapi.json``.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sce_video.datasets.clip_sampling import check_span
 from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 
-#: Prefix of all addresses. It changes if a new answer would break programs.
+#: Prefix of all addresses. It changes if new responses would break existing programs.
 PREFIX = "/api/v1"
-#: Largest number of results of one search
+#: Largest number of results of a search
 MAX_RESULTS = 500
-#: Largest number of examples, and of counter-examples, in one search
+#: Largest number of examples in a search, and of counter-examples
 _MAX_EXAMPLES = 100
+#: Largest number of rows whose labels a request changes
+_MAX_ROWS = 100_000
+#: Time from the start of a video in seconds
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+#: Weight of a part of a query
 Weight = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+#: Field with the rows whose files are checked
+CheckedRows = Annotated[list[int], Body(embed=True, max_length=MAX_RESULTS)]
+#: Field with the rows whose labels change
+LabelledRows = Annotated[list[int], Body(max_length=_MAX_ROWS)]
+#: Field with a label; null removes a label
+OptionalLabel = Annotated[str | None, Body(max_length=1000)]
+#: Field with a label
+Label = Annotated[str, Body(max_length=1000)]
+#: Fields with a number
+Number = Annotated[float, Body()]
+Index = Annotated[int, Body()]
 
 
 class ApiMessage(BaseModel):
-    """Request or answer that contains no other fields."""
+    """Request or response without any unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,7 +49,7 @@ class ApiMessage(BaseModel):
 
 
 class GivenExample(ApiMessage):
-    """Example: a video of the index by row or path, a moment of it, or an uploaded file."""
+    """Example of a query: a video of the index, a moment in such a video, or an uploaded file."""
 
     row: int | None = None
     path: str | None = Field(None, max_length=10_000)
@@ -49,7 +65,7 @@ class GivenExample(ApiMessage):
             raise ValueError("a moment needs a start and an end")
         if self.start is not None and self.end is not None:
             if self.upload is not None:
-                raise ValueError("a moment must belong to a video of the index, not to an upload")
+                raise ValueError("a moment needs a video of the index, not an uploaded file")
             check_span("the moment", self.start, self.end)
         return self
 
@@ -63,13 +79,13 @@ class GivenWeights(ApiMessage):
 
 
 class FilterRequest(ApiMessage):
-    """Selection of the videos to list.
+    """Filters that a listed video must pass.
 
     Attributes:
-        path: Text that paths must contain, ignoring case.
-        folder: Sub-folder of the videos.
-        label: Label of the videos; -1 for videos without a label.
-        where: SQL condition that the columns of the videos must meet.
+        path: Text that the path must contain, ignoring case.
+        folder: First-level sub-folder; null for any.
+        label: Number of the label, -1 for videos without a label; null for any.
+        where: SQL condition on the columns.
     """
 
     path: str = Field("", max_length=1000)
@@ -79,12 +95,12 @@ class FilterRequest(ApiMessage):
 
 
 class SearchRequest(FilterRequest):
-    """Query, and selection of the videos to search.
+    """Query, and filters that the results must pass.
 
     Attributes:
         like: Examples that results should resemble.
         unlike: Examples that results should not resemble.
-        text: Text that results should match, for an index made by a video-text model.
+        text: Text that results should match, for an index that a video-text model has built.
         more_like: Label whose videos are examples. Videos with other labels are counter-examples.
         weights: Weights of text, examples and counter-examples.
         k: Number of results.
@@ -106,13 +122,17 @@ class SearchRequest(FilterRequest):
 
 
 class ErrorAnswer(ApiMessage):
-    """Reason why there is no answer, in one sentence."""
+    """Sentence that explains why the request failed."""
 
     error: str
 
 
 class LabelsAnswer(ApiMessage):
-    """Classes, label of every row (-1 for none), and a text about the list for the page."""
+    """Names of the labels, the label of each row (-1 for none), and the files that store them.
+
+    ``undo`` is the number of changes that can be undone, and ``elsewhere`` the number of labelled
+    videos that are not in the index.
+    """
 
     classes: list[str]
     label: list[int]
@@ -124,13 +144,13 @@ class LabelsAnswer(ApiMessage):
 
 
 class LabelledAnswer(LabelsAnswer):
-    """Labels after a change, and the names of videos that a list cannot contain."""
+    """Labels after a change, and the paths that a list cannot contain."""
 
     refused: list[str]
 
 
 class ColumnAnswer(ApiMessage):
-    """Column for conditions, with whether it contains numbers, and its values if they are few."""
+    """Column for conditions: its name, whether it contains numbers, and its values if few."""
 
     name: str
     number: bool
@@ -138,11 +158,11 @@ class ColumnAnswer(ApiMessage):
 
 
 class VideosAnswer(ApiMessage):
-    """Content of the index, with one entry per row.
+    """Content of the index, in lists with an entry for each row.
 
-    ``folder`` numbers the sub-folders (-1 for none). ``spans`` are start and end of windows in
-    seconds. ``texts`` states whether text queries are possible. ``without_columns`` counts the
-    videos without a line in the file of columns.
+    ``folder`` is an index into ``folders`` (-1 for none). ``spans`` are start and end in seconds,
+    or null for whole videos. ``texts`` states whether the index can be searched by text.
+    ``without_columns`` is the number of videos without a line in the CSV file with columns.
     """
 
     root: str
@@ -167,10 +187,10 @@ class RowsAnswer(ApiMessage):
 
 
 class ResultsAnswer(ApiMessage):
-    """Results, the most similar row first. ``more`` states whether there may be more results.
+    """Results of a search, the most similar first.
 
-    ``spans`` are the moments in seconds, null for whole videos. ``failures`` lists the moments that
-    could not be refined.
+    ``spans`` are moments in seconds, or null for whole videos. ``more`` states whether there may be
+    more results. ``failures`` lists the moments that could not be refined.
     """
 
     rows: list[int]
@@ -182,7 +202,7 @@ class ResultsAnswer(ApiMessage):
 
 
 class UploadAnswer(ApiMessage):
-    """Name of an uploaded file for later searches, and whether a preview of it is available."""
+    """Name by which searches refer to an uploaded file, and whether there is a preview."""
 
     upload: str
     kind: Literal["video", "image"]
@@ -190,7 +210,7 @@ class UploadAnswer(ApiMessage):
 
 
 class ProjectionAnswer(ApiMessage):
-    """Coordinates of the map's rows in the plane."""
+    """Coordinates on the map by one method."""
 
     name: str
     x: list[float]
@@ -205,18 +225,17 @@ class MapAnswer(ApiMessage):
 
 
 class SplitAnswer(ApiMessage):
-    """Lists for training and testing, and commands that use them and the labelled segments."""
+    """Lists for training and testing, and commands that finetune with them or with segments."""
 
     files: list[str]
     commands: list[str]
 
 
 class SegmentsAnswer(ApiMessage):
-    """Labelled segments of a video.
+    """Labelled segments of a video: start and end in seconds, and label of each.
 
-    ``segments`` contains start and end in seconds and the label of each segment. ``classes`` are
-    all labels, with labels of videos first. ``undo`` is the number of changes that can be undone,
-    and ``total`` is the number of segments of all videos in ``file``.
+    ``classes`` are all labels, with those of whole videos first. ``undo`` is the number of changes
+    that can be undone, and ``total`` the number of segments of all videos in ``file``.
     """
 
     segments: list[tuple[float, float, str]]

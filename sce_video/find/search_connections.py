@@ -1,7 +1,7 @@
-"""Checks and limits of connections to the search page: who may send requests, and how many.
+"""Access control of the search page: who may send requests, and how many connections may wait.
 
-Every user of the machine can connect to the page. The token is known only after the whole head of a
-request, so the number, time and memory of connections without a token are limited.
+Every user of the machine can connect to the server. A client proves that it has the token only at
+the end of a request's head, so number, time and memory of connections before that are limited.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import hmac
 import itertools
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cache
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs
 
 import uvicorn
 from fastapi.responses import HTMLResponse, Response
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -28,25 +27,24 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-#: Seconds until the head of the first request has arrived.
+#: Seconds within which the head of the first request must arrive.
 HEAD_SECONDS = 10.0
-#: Largest number of connections from one address without a request. A browser opens some in
-#: advance.
+#: Largest number of waiting connections from one address. A browser opens some in advance.
 MOST_OF_AN_ADDRESS = 32
-#: Largest number of connections from all addresses without a request.
+#: Largest number of waiting connections from all addresses.
 MOST_WAITING = 128
-#: Largest request body in bytes that is held in memory. JSON with 100,000 rows has 1 MB.
+#: Largest request body in bytes that is held in memory. JSON with 100,000 rows takes 1 MB.
 MOST_BODY = 4 * 2**20
-#: Seconds that a browser has to finish reading a video when the server ends.
+#: Seconds for which a stopping server waits for browsers that are still reading a video.
 _CLOSE_SECONDS = 1
-#: Package with the templates of the page.
+#: Package that contains the templates of the page.
 TEMPLATES = "sce_video.pages"
-_TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB: send fewer rows or examples"
-#: Address for uploads, whose body is written to a file.
+_TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB. Send fewer rows or examples"
+#: Address for uploads, which are written to a file instead of being held in memory.
 _UPLOAD = f"{PREFIX}/upload"
-#: Requests with a body that do not change anything. All others except GET are only for the page.
+#: POST requests that change nothing. Programs may send all others only with ``--writable``.
 _READING = {f"{PREFIX}/{name}" for name in ("search", "rows", "missing", "upload")}
-#: Headers of every response. The page sets its own policy, which contains a nonce.
+#: Headers of every response. The page replaces the policy by one with a nonce.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -58,16 +56,16 @@ HEADERS = {
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection that is closed unless it sends a request soon.
+    """Connection that is closed unless it sends a request soon.
 
-    If there are too many connections without a request, the oldest ones are closed, so that the
-    page still answers while another program opens connections. A head may have at most 64 KB.
+    If too many connections wait without a request, the oldest ones are closed, so the page still
+    responds while another program opens connections. A head may have at most 64 KB.
     """
 
     _numbers = itertools.count()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the time limit, and end older connections that wait."""
+        """Start the time limit, and close the oldest waiting connections if there are too many."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.number = next(self._numbers)
         self._late = self.loop.call_later(HEAD_SECONDS, self.end_if_waiting)
@@ -83,23 +81,23 @@ class LimitedProtocol(H11Protocol):
         return self.client[0] if self.client else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the time limit."""
+        """Stop the time limit."""
         self._late.cancel()
         super().connection_lost(exc)
 
     def end_if_waiting(self) -> None:
-        """Close the connection if no complete head of a request has arrived."""
+        """Close the connection if no complete request head has arrived."""
         if self.cycle is None:
             self.transport.abort()
 
 
 def server_config(app: Any) -> uvicorn.Config:
-    """Return the settings of a server with these limits."""
+    """Return the settings of a server that applies these limits."""
     return uvicorn.Config(
         app,
         http=LimitedProtocol,
         ws="none",
-        backlog=MOST_OF_AN_ADDRESS,  # these are accepted before any of them can be ended
+        backlog=MOST_OF_AN_ADDRESS,  # the loop accepts all of these before it can close any
         log_level="error",
         access_log=False,
         server_header=False,
@@ -108,19 +106,18 @@ def server_config(app: Any) -> uvicorn.Config:
 
 
 async def read_body(receive: Receive, most: int) -> Receive | None:
-    """Read the body of a request, and return a function that receives it again.
+    """Read the body of a request, and return a function that receives the body again.
 
-    Returns None if the sender has gone, or if the body exceeds ``most`` bytes. Such a body is read
-    to its end but not kept, so that its sender gets the answer.
+    Return None if the client has disconnected, or if the body has more than ``most`` bytes. A long
+    body is read to its end without keeping it, because only then does the client read a response.
     """
-    body, size, more = bytearray(), 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        size += len(message.get("body", b""))
-        body += message.get("body", b"") if size <= most else b""
-        more = message.get("more_body", False)
+    body, size = bytearray(), 0
+    try:
+        async for part in Request({"type": "http"}, receive).stream():
+            size += len(part)
+            body += part if size <= most else b""
+    except ClientDisconnect:
+        return None
     if size > most:
         return None
     first: list[Message] = [{"type": "http.request", "body": bytes(body)}]
@@ -131,20 +128,20 @@ async def read_body(receive: Receive, most: int) -> Receive | None:
     return again
 
 
-#: Values of ``Sec-Fetch-Site`` for a request from our own page or from the address bar.
+#: Values of ``Sec-Fetch-Site`` for requests from our own page or from the address bar.
 _OWN = ("same-origin", "none")
 
 
 class Guard:
-    """Middleware that passes requests of the user's own browser, and refuses all others with 403.
+    """Middleware that refuses requests with status 403 unless they are the user's own.
 
-    - ``Host`` must be this server's loopback address. Another name that resolves to it (DNS
-      rebinding) would make a foreign page part of our origin.
+    - ``Host`` must be the loopback address of this server. If other names were accepted, a foreign
+      page whose name resolves to this address (DNS rebinding) would belong to our origin.
     - The token must be in the link (``/?token=``), in the cookie that the link has set or, for a
       program, in the header ``Authorization: Bearer TOKEN``.
-    - A request with the cookie must come from our page, because pages on other ports of 127.0.0.1
-      send this cookie, too.
-    - A program may only read, unless ``writable``.
+    - A request with the cookie must come from our page, because a browser also sends the cookie for
+      pages on other ports of 127.0.0.1.
+    - A program may only read, unless ``writable`` is set.
     """
 
     def __init__(self, app: Any, token: str, port: int, writable: bool = False) -> None:
@@ -152,7 +149,7 @@ class Guard:
         self._token = token
         self._writable = writable
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        self.cookie = f"sce_video_{port}"  # all ports of a host share their cookies
+        self.cookie = f"sce_video_{port}"  # The name contains the port, as ports share cookies.
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -169,62 +166,62 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        headers = Headers(scope=scope)
-        app, reason = self._app, self._refusal(scope, headers)
+        request = Request(scope)
+        app, reason = self._app, self._refusal(request)
         if reason:
-            shown = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+            shown = request.method == "GET" and "text/html" in request.headers.get("accept", "")
             app = _refused(403, reason, shown)
-        elif scope["method"] not in ("GET", "HEAD") and scope["path"] != _UPLOAD:
+        elif request.method not in ("GET", "HEAD") and scope["path"] != _UPLOAD:
             body = await read_body(receive, MOST_BODY)
             receive = receive if body is None else body
             app = app if body is not None else _refused(413, _TOO_LONG)
         await app(scope, receive, send_with_headers)
 
-    def _refusal(self, scope: Message, headers: Headers) -> str:
-        """Return why a request is refused; empty if it is not."""
+    def _refusal(self, request: Request) -> str:
+        """Return the reason for refusing a request; empty to let it pass."""
+        headers, path = request.headers, request.scope["path"]
         if headers.getlist("host") not in [[host] for host in self._hosts]:
             return (
-                "this page is only served as http://127.0.0.1 or http://localhost with the port in "
-                "the printed link (a tunnel must use the same port at both ends)"
+                "this page is only served at http://127.0.0.1 or http://localhost with the port of "
+                "the printed link. A tunnel must use the same port at both ends"
             )
-        link = scope["path"] == "/" and scope["method"] == "GET"
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            morsel = None
-        page = morsel is not None and self._is_token(morsel.value)
-        # A page of another origin cannot set this header, because the browser asks first and gets a
-        # refusal.
+        link = path == "/" and request.method == "GET"
+        page = self._is_token(request.cookies.get(self.cookie, ""))
+        # A page of another origin cannot send this header. The browser would first ask for
+        # permission, which this server refuses.
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         program = kind.lower() == "bearer" and self._is_token(bearer.strip())
-        if not (page or program) and not (link and self._is_token(given)):
+        if not (
+            page or program or (link and self._is_token(request.query_params.get("token", "")))
+        ):
             return (
                 "this page needs the token of its link. Open the link that sce-video search "
-                "--serve printed in the terminal, which changes at each start"
+                "--serve has printed in the terminal. It changes with every start"
             )
         if link:
             return ""
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
-        reads = scope["method"] in ("GET", "HEAD")
+        reads = request.method in ("GET", "HEAD")
         own = origin is None or origin in {f"http://{host}" for host in self._hosts}
         if site not in _OWN or not own or not (reads or origin is not None or program):
             return "this request does not come from the search page"
-        if not (reads or scope["path"] in _READING or page or self._writable):
-            return "programs may only read: start the page with --writable to let them write labels"
+        if not (reads or path in _READING or page or self._writable):
+            return (
+                "programs may only read. To let them write labels, serve the page with --writable"
+            )
         return ""
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8"), self._token.encode("utf-8"))
 
 
-# A connection without a token is closed, since the server has a limited number of them.
+# A refused connection is closed, because the number of connections is limited.
 _CLOSE = {"Connection": "close"}
 
 
 def _refused(status: int, reason: str, shown: bool = False) -> Response:
-    """Return the response to a program, or the page that a browser shows."""
+    """Return an error as JSON for a program, or as a page that a browser shows."""
     if not shown:
         return JSONResponse({"error": reason}, status_code=status, headers=_CLOSE)
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"

@@ -1,4 +1,7 @@
-"""Thumbnails and clips of videos, which are created on request and kept in memory."""
+"""Worker processes of the search page, which decode and embed videos.
+
+Damaged files may crash or hang a decoder, so this happens in processes that can be replaced.
+"""
 
 from __future__ import annotations
 
@@ -29,28 +32,33 @@ from sce_video.inference.clips import cut_clip
 from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.features import Features
 from sce_video.inference.model import VideoModel
-from sce_video.pages.gallery import encode_clip, encode_jpeg, read_entry, read_frames
+from sce_video.pages.gallery import (
+    GalleryEntry,
+    encode_clip,
+    encode_jpeg,
+    read_entry,
+    read_frames,
+)
 from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
 T = TypeVar("T")
-#: Content types of files that are sent to a browser for playback. The browser reports files that it
-#: cannot play.
+#: Content types of files that a browser may be able to play. If it is not, the page reports it.
 PLAYABLE = {
     ".mp4": "video/mp4",
     ".m4v": "video/mp4",
-    ".mov": "video/mp4",  # the same container, but browsers refuse video/quicktime
+    ".mov": "video/mp4",  # almost the same container, but browsers refuse video/quicktime
     ".webm": "video/webm",
     ".mkv": "video/x-matroska",
 }
 
 
 class RecentItems(Generic[T]):
-    """Cache of the most recently used items, for use by several threads.
+    """Cache of the most recently used items. Several threads can use it.
 
     Args:
         limit: Largest total size of all items.
-        size: Returns the size of an item; None counts the items.
+        size: Function that returns the size of an item; None counts the items.
     """
 
     def __init__(self, limit: int, size: Callable[[T], int] | None = None) -> None:
@@ -58,13 +66,15 @@ class RecentItems(Generic[T]):
         self._items: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the item of a key, and create it if it is missing."""
+    def get_or_make(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the item with this key, and make it if it is missing."""
         with self._lock:
             if key in self._items:
                 self._items.move_to_end(key)
                 return self._items[key]
-        item = make()  # without the lock; two threads may create the same item, which is harmless
+        item = (
+            make()
+        )  # The lock is not held, so two threads may make the same item. That is harmless.
         with self._lock:
             if key not in self._items:
                 self._items[key] = item
@@ -75,7 +85,7 @@ class RecentItems(Generic[T]):
         return item
 
 
-# -- functions that workers run ------------------------------------------------------------
+# -- functions that the workers run --------------------------------------------------------
 
 
 #: Longest clip in seconds, because clips are kept in memory
@@ -83,15 +93,15 @@ LONGEST_CLIP = 600.0
 
 
 def middle_frame(file: str, span: tuple[float, float] | None = None) -> bytes:
-    """Return a frame from the middle of a video, or of a moment of it, as JPEG."""
+    """Return the middle frame of a video, or of a moment in it, as JPEG."""
     frames, _, _ = read_frames(file, 1, played=False, span=span)
     return encode_jpeg(frames[0])
 
 
 def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
-    """Return three seconds from the middle of a video, or of a moment of it, as a small mp4.
+    """Return three seconds from the middle of a video, or of a moment in it, as a small mp4.
 
-    A very short moment has four frames.
+    For a very short moment, the clip consists of four frames.
 
     Raises:
         VideoDecodeError: If the video cannot be decoded.
@@ -101,7 +111,7 @@ def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
 
 
 def cut(file: str, start: float, end: float) -> bytes:
-    """Return a frame-accurate mp4 of a segment of a video, with its audio."""
+    """Return a frame-accurate clip of a video as mp4, with its audio."""
     with tempfile.TemporaryDirectory(prefix="sce_video_clip_") as folder:
         out = os.path.join(folder, "clip.mp4")
         cut_clip(file, start, end, out)
@@ -109,7 +119,7 @@ def cut(file: str, start: float, end: float) -> bytes:
 
 
 def whole(file: str, _: object = None) -> bytes:
-    """Return the first ten minutes of a video in a table as mp4, for browsers."""
+    """Return the first ten minutes of a video in a table as mp4, which a browser can play."""
     return cut(file, 0.0, LONGEST_CLIP)
 
 
@@ -119,12 +129,13 @@ def embed_file(
     """Embed a video or an image with the network of an index.
 
     Args:
-        index: Index without its rows.
+        index: Index, of which only the header is used.
         network: Location of the network.
         file: Video or image to embed.
 
     Returns:
-        The feature (D,), a small clip as mp4 or the image as JPEG, and "video" or "image".
+        The feature (D,), the preview (a small clip as mp4, or the image as JPEG), and the kind of
+        the file ("video" or "image").
 
     Raises:
         ValueError: If the file cannot be decoded, or :func:`.index_network.model_of_index` refuses
@@ -135,19 +146,19 @@ def embed_file(
     try:
         feature = embed_query(model, Query(file), index.options)
         if kind == "image":
-            return feature, encode_jpeg(read_entry("", file).frames[0]), kind
+            return feature, encode_jpeg(read_entry(GalleryEntry("", file)).frames[0]), kind
         return feature, animation(file), kind
     except VideoDecodeError as error:
         raise ValueError(f"the {kind} cannot be decoded: {error.reason}") from None
 
 
 def embed_moment(index: VideoIndex, network: IndexNetwork, moment: Query) -> np.ndarray:
-    """Embed a moment of a video to a feature (D,)."""
+    """Embed a moment of a video, and return the feature (D,)."""
     return embed_query(_model(index, network), moment, index.options)
 
 
 def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarray:
-    """Embed a text to a feature (D,) with the video-text model of an index."""
+    """Embed a text with the video-text model of an index, and return the feature (D,)."""
     checkpoint = checkpoint_of_index(index, network.checkpoint)
     return text_feature(checkpoint, index.header.model["backbone"], text)
 
@@ -155,15 +166,16 @@ def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarra
 def embed_near(
     index: VideoIndex, network: IndexNetwork, file: str, start: float, end: float, step: float
 ) -> Features:
-    """Embed windows around a window of a video with :func:`.refined_moments.windows_near`."""
+    """Embed the windows around a window by :func:`.refined_moments.windows_near`."""
     return windows_near(_model(index, network), index.options, file, start, end, step)
 
 
-#: Networks that this worker has loaded, by their source
+#: The network that this worker has loaded, by its source
 _networks: dict[Hashable, VideoModel] = {}
 
 
 def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
+    """Return the network of an index, which is loaded again only if the checkpoint has changed."""
     path = network.checkpoint or index.header.checkpoint
     changed = os.stat(path).st_mtime_ns if os.path.isfile(path) else None
     key = (index.header.sha256, path, changed, network)
@@ -174,25 +186,25 @@ def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
     return _networks[key]
 
 
-#: Number of tries for a call, because a pool breaks if its worker ends between two calls
+#: Number of attempts for a call, because a pool breaks if a worker ends between two calls
 _TRIES = 3
 _CLOSING = "the page is being closed"
 
 
 class CallError(UserError, RuntimeError):
-    """Problem with the file or the network of a call, as one sentence."""
+    """Error of a call in a worker, as a sentence about the file or the network."""
 
 
 class MediaWorkers:
-    """Pool of ``count`` worker processes for functions that take a file. Threads can share it.
+    """Pool of worker processes, which several threads can share.
 
     Args:
-        count: Number of processes. Each runs one call at a time, and other calls wait.
-        preload: Modules that are imported before processes are forked.
+        count: Number of processes. Each runs one call at a time, and further calls wait.
+        preload: Modules that the fork server imports before it forks workers.
     """
 
     def __init__(self, count: int, preload: tuple[str, ...] = ()) -> None:
-        # A fork could inherit locks that this process's threads hold, so use a fork server.
+        # A process that is forked directly could inherit a lock that another thread holds.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(preload))
         self._count, self._closed, self._lock = count, False, threading.Lock()
@@ -204,10 +216,11 @@ class MediaWorkers:
         with self._lock:
             if not self._closed and (self._pool is None or not self._pool.active):
                 self._stop()
-                # Processes inherit the signal mask. Only the server handles Ctrl-C on a terminal.
+                # Ctrl-C on a terminal signals all processes, but only the server should react. The
+                # workers inherit the signal mask, so SIGINT is blocked while they start.
                 before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                 try:
-                    # SIGTERM must end a worker immediately, even inside C code.
+                    # With the default action, SIGTERM ends a worker immediately, even in C code.
                     self._pool = ProcessPool(
                         self._count,
                         initializer=signal.signal,
@@ -222,7 +235,7 @@ class MediaWorkers:
             return self._pool
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
-        """Call a function in a worker, which is stopped after ``timeout`` seconds.
+        """Call a function in a worker, which is ended after ``timeout`` seconds.
 
         Raises:
             CallError: If the call fails.
@@ -232,10 +245,10 @@ class MediaWorkers:
                 call = self.open().schedule(_attempt, args=(function, arguments), timeout=timeout)
                 value, problem = call.result()
             except TimeoutError:
-                value, problem = None, f"reading it took longer than {timeout:g} s"
+                value, problem = None, f"reading the file took longer than {timeout:g} s"
             except ProcessExpired:
-                value, problem = None, "reading it ended the process that decodes it"
-            # A pool that is no longer active raises RuntimeError.
+                value, problem = None, "reading the file crashed the decoder"
+            # A pool that has been stopped raises RuntimeError.
             except (BrokenProcessPool, CancelledError, RuntimeError):
                 if not self._closed:
                     continue
@@ -243,12 +256,13 @@ class MediaWorkers:
             if problem:
                 raise CallError(problem)
             return value
-        raise CallError("the processes that decode videos exit immediately. Start the page again")
+        raise CallError("the processes that decode videos exit immediately. Restart the page")
 
     def close(self) -> None:
-        """End all running processes. Calls in progress and later ones raise CallError."""
+        """End all processes. Current and later calls raise CallError."""
         self._closed = True
-        if self._started.done():  # otherwise it is still importing, and ends with this process
+        # A pool that is still importing cannot be stopped. kill_fork_server ends it.
+        if self._started.done():
             self._stop()
 
     def _stop(self) -> None:
@@ -259,10 +273,10 @@ class MediaWorkers:
 
 
 def kill_fork_server() -> None:
-    """End the process that forks workers, when this process ends.
+    """End the process that forks the workers, shortly before this process ends.
 
-    It may still be importing for many seconds. If it continued, it would fork another worker, which
-    would complain that its parent process no longer exists.
+    The fork server may still be importing modules for many seconds. It would then fork a worker,
+    which would print an error because this process no longer exists.
     """
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
     if pid is not None:
@@ -271,7 +285,10 @@ def kill_fork_server() -> None:
 
 
 def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:
-    """Return the result and "", or None and a message, because exceptions may not be picklable."""
+    """Call a function, and return its result and "", or None and a message if it fails.
+
+    An exception is converted to a message, because it may not be picklable.
+    """
     try:
         return function(*arguments), ""
     except Exception as error:

@@ -1,6 +1,8 @@
-"""The search page and its server.
+"""Server of the search page.
 
-Programs use the same interface as the page (:mod:`sce_video.find.search_api`).
+:func:`serve` opens an index and runs the server. :class:`~sce_video.find.search_state.SearchState`
+computes the responses, :mod:`~sce_video.find.search_api` defines their form, and
+:mod:`~sce_video.find.search_connections` decides which requests are accepted.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from urllib.parse import quote
 
 import numpy as np
 import uvicorn
-from fastapi import APIRouter, Body, Depends, FastAPI, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, Response
 from fastapi.security import HTTPBearer
@@ -58,7 +60,9 @@ from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
 from sce_video.version import __version__
 
-#: Status of the response to a request that raises an error.
+#: Descriptions of responses by status, as FastAPI expects them.
+Responses = dict[int | str, dict[str, Any]]
+#: HTTP status for each kind of error.
 _STATUS: dict[type[Exception], int] = {
     NoRowError: 404,
     GoneError: 410,
@@ -67,21 +71,13 @@ _STATUS: dict[type[Exception], int] = {
     OSError: 500,
     Exception: 500,
 }
-#: Largest size in bytes of a video that is dropped on the page. It is written to a file.
+#: Largest size in bytes of an uploaded video, which is written to a temporary file.
 UPLOAD_LIMIT = 2 * 2**30
-#: Largest size in bytes of an image that is dropped on the page.
+#: Largest size in bytes of an uploaded image.
 IMAGE_LIMIT = 64 * 2**20
-#: Largest number of rows in one change of labels.
-_MAX_ROWS = 100_000
-# Files that the page loads. Scripts are loaded after the grid, and Plotly is not a template.
+# Files that the page loads. The scripts for the map are loaded last. Plotly is not a template.
 _SCRIPTS = ("plotly.js", "feature_map.js")
-_MODULES = (
-    "search_page.js",
-    "search_query.js",
-    "search_cards.js",
-    "search_labels.js",
-    "search_segments.js",
-)
+_MODULES = tuple(f"search_{name}.js" for name in "page query cards labels segments".split())
 _STYLES = ("theme.css", "parts.css", "search_page.css")
 
 
@@ -92,11 +88,11 @@ def create_app(
     upload_limit: int = UPLOAD_LIMIT,
     writable: bool = False,
 ) -> Guard:
-    """Build the application behind its checks.
+    """Build the web application, wrapped in its access control.
 
     Args:
-        state: The index and its workers.
-        token: Token of the link.
+        state: Index, labels and worker processes.
+        token: Token that the link contains.
         port: Port of the server.
         upload_limit: Maximum size, in bytes, of a video dropped onto the page.
         writable: Whether programs may write labels.
@@ -104,7 +100,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
-        threading.Thread(target=state.start, daemon=True).start()  # imports take some seconds
+        # Start the workers in the background, because their imports take some seconds.
+        threading.Thread(target=state.start, daemon=True).start()
         yield
         state.close()
 
@@ -118,26 +115,25 @@ def create_app(
     )
     _answer_errors(app)
     _add_page(app, state, token, port, upload_limit)
-    problems: dict[int | str, dict[str, Any]] = {
+    problems: Responses = {
         status: {"model": api.ErrorAnswer} for status in (403, 413, *sorted({*_STATUS.values()}))
     }
     router = APIRouter(
         prefix=api.PREFIX,
         responses=problems,
-        # Only for the description, because the guard has checked the token.
+        # This only describes the token in openapi.json. Guard has already checked it.
         dependencies=[Depends(HTTPBearer(auto_error=False, description="The token of the link."))],
     )
     _add_media(router, state)
     _add_search(router, state)
     _add_upload(router, state, upload_limit)
     _add_labels(router, state)
-    _add_segments(router, state)
     app.include_router(router)
     return Guard(app, token, port, writable)
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Return one sentence in JSON for every error."""
+    """Answer every error with a sentence in JSON."""
 
     @app.exception_handler(RequestValidationError)
     def _(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -154,9 +150,9 @@ def _answer_errors(app: FastAPI) -> None:
         @app.exception_handler(kind)
         def _(_: Request, error: Exception, status: int = status) -> JSONResponse:
             message = explain(error)
-            if message is None:  # a bug: its traceback is in the terminal
-                kind = type(error).__name__
-                message = f"an error of the program, see the terminal: {kind}: {error}"
+            if message is None:  # a bug, whose traceback is in the terminal
+                name = type(error).__name__
+                message = f"the server failed ({name}: {error}). Details are in its terminal"
             text = message.encode("utf-8", "replace").decode("utf-8")
             return JSONResponse({"error": text}, status_code=status)
 
@@ -165,7 +161,9 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: int) -> None:
-    #: Part of the addresses of pictures, because another server on this port shows other videos.
+    """Add the page and the files that it loads."""
+    # Addresses of pictures contain this, so that the browser's cache does not show pictures of an
+    # index that another server had on the same port.
     session = secrets.token_hex(4)
 
     @app.get("/", include_in_schema=False)
@@ -186,8 +184,8 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             },
         }
         response = HTMLResponse(render_template(TEMPLATES, "search_page.html", values))
-        # Plotly writes style rules, and WebGL maps compile the code that draws them, so two
-        # "unsafe-" sources are needed. A script runs only with the nonce of this response.
+        # Plotly adds style rules and, for WebGL maps, compiles code. It needs the two "unsafe-"
+        # sources. Only scripts with the nonce of this response run.
         response.headers["Content-Security-Policy"] = (
             f"default-src 'none'; script-src 'nonce-{nonce}' 'unsafe-eval'; "
             "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -214,14 +212,15 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
 # -- pictures and videos -------------------------------------------------------------------
 
 
-def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """Describe the responses of an address that serves files of these content types."""
+def _content(*kinds: str) -> Responses:
+    """Describe responses with files of these content types."""
     schema = {"type": "string", "format": "binary"}
     return {200: {"content": {kind: {"schema": schema} for kind in kinds}}}
 
 
 def _add_media(router: APIRouter, state: SearchState) -> None:
-    """Add frames, clips and files. The content of a row does not change while the server runs."""
+    """Add frames, clips and files."""
+    # The content of a row does not change while the server runs.
     kept = {"Cache-Control": "private, max-age=3600"}
 
     def played(content: bytes, kind: str = "video") -> Response:
@@ -253,36 +252,31 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
 
     @router.get("/video/{row}", response_class=Response, responses=kinds)
     def video(row: int) -> Response:
-        """Return the file itself, or an mp4 for a row of a table. Range requests are answered."""
+        """Return the file itself, or an mp4 for a row of a table. Range requests are supported."""
         file = state.file(row)
         if is_elsewhere(file):
             return Response(state.picture(row, whole), media_type="video/mp4", headers=kept)
         kind = PLAYABLE.get(os.path.splitext(file)[1].lower(), "application/octet-stream")
-        return FileResponse(file, media_type=kind)  # answers requests for ranges, too
+        return FileResponse(file, media_type=kind)
 
 
 # -- search --------------------------------------------------------------------------------
 
 
 def _add_search(router: APIRouter, state: SearchState) -> None:
+    """Add the list of videos, the map, filters and searches."""
     router.get("/videos")(state.describe)
     router.get("/map")(state.map)
-
-    @router.post("/missing")
-    def missing(
-        rows: Annotated[list[int], Body(embed=True, max_length=api.MAX_RESULTS)],
-    ) -> api.RowsAnswer:
-        """Return the rows whose files no longer exist."""
-        return api.RowsAnswer(rows=state.missing(rows))
+    router.post("/missing")(state.missing)
 
     @router.post("/rows")
     def rows(filters: api.FilterRequest) -> api.RowsAnswer:
-        """Return the rows that pass filters."""
+        """Return the rows that pass the filters."""
         return api.RowsAnswer(rows=np.flatnonzero(state.matching(filters)).tolist())
 
     @router.post("/search")
     def search(search: api.SearchRequest) -> api.ResultsAnswer:
-        """Return the videos or moments that are most similar to examples, a text or a label."""
+        """Return the videos or moments that resemble examples, a text or a label most."""
         found = state.search(search)
         failures: list[tuple[str, str]] = []
         more = len(found) == search.k
@@ -299,25 +293,26 @@ def _add_search(router: APIRouter, state: SearchState) -> None:
 
 
 def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None:
-    too_long: dict[int | str, dict[str, Any]] = {413: {"model": api.ErrorAnswer}}
+    """Add the upload of a file that becomes an example."""
+    too_long: Responses = {413: {"model": api.ErrorAnswer}}
     body = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
 
     @router.post("/upload", responses=too_long, openapi_extra={"requestBody": body})
     async def upload(
         request: Request, name: Annotated[str, Query(max_length=1000)]
     ) -> api.UploadAnswer:
-        """Embed a video or an image for later searches. The body is the file itself."""
+        """Embed a video or an image for later searches. The request body is the file itself."""
         kind = os.path.splitext(name)[1].lower()
         if kind not in VIDEO_EXTENSIONS + IMAGE_EXTENSIONS:
             known = " ".join(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS)
             raise ValueError(
-                f"{name!r} does not have the name of a video or an image. Known endings: {known}"
+                f"{name!r} is not the name of a video or an image. Known endings: {known}"
             )
         what: Literal["image", "video"] = "image" if kind in IMAGE_EXTENSIONS else "video"
         limit = min(IMAGE_LIMIT, video_limit) if what == "image" else video_limit
         too_large = HTTPException(
-            413, f"the {what} is larger than {limit / 2**20:.0f} MB: cut a part out of it, or "
-            "query it by sce-video search FILE --index INDEX",
+            413, f"the {what} is larger than {limit / 2**20:.0f} MB. Upload a part of it, or run "
+            "sce-video search FILE --index INDEX",
         )  # fmt: skip
         if int(request.headers.get("content-length", 0)) > limit:
             raise too_large
@@ -337,65 +332,20 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
 
 
 def _add_labels(router: APIRouter, state: SearchState) -> None:
-    """Add the requests that write files, which programs may send with --writable."""
-
-    @router.post("/label")
-    def label(
-        rows: Annotated[list[int], Body(max_length=_MAX_ROWS)],
-        label: Annotated[str | None, Body(max_length=1000)] = None,  # for none
-    ) -> api.LabelledAnswer:
-        """Give videos a label, or none (null)."""
-        return state.set_label(rows, label)
-
+    """Add the requests for labels of videos and segments, and for clips of segments."""
+    router.post("/label")(state.set_label)
     router.post("/undo")(state.undo_label)
     router.post("/split")(state.write_split)
-
-
-# -- segments ------------------------------------------------------------------------------
-
-
-def _add_segments(router: APIRouter, state: SearchState) -> None:
-    """Add requests for labelled segments of a video, and for clips of it."""
-
-    @router.get("/segments/{row}")
-    def segments(row: int) -> api.SegmentsAnswer:
-        """Return the labelled segments of a video."""
-        return state.describe_segments(row)
-
-    @router.post("/segments/{row}")
-    def add_segment(
-        row: int,
-        start: Annotated[float, Body()],
-        end: Annotated[float, Body()],
-        label: Annotated[str, Body(max_length=1000)],
-    ) -> api.SegmentsAnswer:
-        """Label the segment of a video from start to end, in seconds.
-
-        Segments of a video may overlap. The status is 422 if the segment has no length or ends
-        after the video.
-        """
-        return state.add_segment(row, start, end, label)
-
-    @router.post("/segments/{row}/remove")
-    def remove_segment(
-        row: int, number: Annotated[int, Body()], label: Annotated[str, Body(max_length=1000)]
-    ) -> api.SegmentsAnswer:
-        """Remove a segment by its number in the list of the video.
-
-        The status is 422 if the segment has another label, because the list has changed meanwhile.
-        """
-        return state.remove_segment(row, number, label)
-
-    @router.post("/segments/{row}/undo")
-    def undo_segment(row: int) -> api.SegmentsAnswer:
-        """Undo the last change of the segments of any video."""
-        return state.undo_segment(row)
+    router.get("/segments/{row}")(state.describe_segments)
+    router.post("/segments/{row}")(state.add_segment)
+    router.post("/segments/{row}/remove")(state.remove_segment)
+    router.post("/segments/{row}/undo")(state.undo_segment)
 
     @router.get("/cut/{row}", response_class=Response, responses=_content("video/mp4"))
     def cut(row: int, start: float, end: float) -> Response:
         """Return a frame-accurate clip of a video as mp4, with its audio.
 
-        Start and end are in seconds, at most ten minutes apart. The clip is encoded again.
+        Start and end are in seconds and at most ten minutes apart. The clip is encoded again.
         """
         content = state.cut(row, start, end)
         name = quote(os.fsencode(clip_name(row, state.index.path(row), start, end)))
@@ -403,7 +353,9 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
         return Response(content, media_type="video/mp4", headers=saved)
 
 
+#: Loopback address, so that only users of this machine can connect.
 HOST = "127.0.0.1"
+#: Page that redirects the browser to the link.
 _REDIRECT = (
     '<!DOCTYPE html><meta charset="utf-8"><title>sce-video search</title>'
     '<meta http-equiv="refresh" content="0; url={0}"><a href="{0}">Open the search page</a>\n'
@@ -411,18 +363,18 @@ _REDIRECT = (
 
 
 def serve(options: SearchOptions) -> None:
-    """Serve the search page of an index until Ctrl-C or SIGTERM, and print its link.
+    """Print the link of an index's search page, and serve the page until Ctrl-C or SIGTERM.
 
     Raises:
         FileNotFoundError: If there is no index, or no checkpoint at the given path.
         ValueError: If the index is empty or a table of videos, the checkpoint does not belong to
-            the index, the list of labels cannot be read, or the port is taken.
+            the index, the list of labels cannot be read, or the port is in use.
     """
     folder = options.folder
     if is_table_folder(folder):
         raise ValueError(
-            f"{folder} is a table of videos, but the page needs the folder of an index, where it "
-            "keeps labels. Run sce-video index TABLE --out INDEX first"
+            f"{folder} is a table of videos, but the page needs the folder of an index to store "
+            "labels. Run sce-video index TABLE --out INDEX first"
         )
     index = read_index(folder)
     if len(index) == 0:
@@ -432,7 +384,7 @@ def serve(options: SearchOptions) -> None:
         network = replace(network, checkpoint=checkpoint_of_index(index, network.checkpoint))
     label_list = LabelList(label_file(folder, options.labels))
     state = SearchState(index, network, label_list, columns_of_index(index, options.columns))
-    # An interrupt here comes before the server has its own handlers.
+    # Ctrl-C raises KeyboardInterrupt until the server installs its own signal handlers.
     with ExitStack() as at_end, _listen(options.port) as listening, suppress(KeyboardInterrupt):
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
@@ -441,7 +393,7 @@ def serve(options: SearchOptions) -> None:
         if problem := state.network_problem():
             print(printable(f"note: {problem}"))
         print(f"open {link}\nPress Ctrl-C to stop", flush=True)
-        # A text browser would take over the terminal.
+        # Without a desktop, webbrowser may start a text browser, which takes over the terminal.
         displays = {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
         desktop = sys.platform in ("darwin", "win32") or displays
         if not options.no_open and desktop and "SSH_CONNECTION" not in os.environ:
@@ -456,14 +408,14 @@ def serve(options: SearchOptions) -> None:
 
 @contextmanager
 def _opened_in_browser(link: str) -> Iterator[None]:
-    """Open a link in the user's browser through a file, which exists while the block runs.
+    """Open a link in the user's browser through a file that exists while the block runs.
 
-    Every user of the machine can see the arguments of a process, and the link contains the token.
-    The browser therefore gets the name of a file that redirects to the link, and that only this
-    user can read.
+    The link contains the token, and every user of the machine can see the arguments of a process.
+    The browser is therefore started with the name of a file that redirects to the link and that
+    only this user can read.
     """
     with ExitStack() as at_end:
-        with suppress(OSError):  # the folder for temporary files is full: the link is printed
+        with suppress(OSError):  # If there is no space for the file, the printed link remains.
             file = at_end.enter_context(
                 tempfile.NamedTemporaryFile("w", prefix="sce_video_link_", suffix=".html")
             )
@@ -474,20 +426,23 @@ def _opened_in_browser(link: str) -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """Server that ends silently at SIGINT and SIGTERM, even while a browser is reading."""
+    """Server that stops without any message at SIGINT and SIGTERM."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Its parent repeats the signal afterwards and would report truncated answers.
+        """Start the shutdown."""
+        # The inherited method is not called, because it raises the signal again after the shutdown.
         self.should_exit = True
+        # The shutdown cuts off responses that a browser is reading. uvicorn would report each one.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def _listen(port: int) -> socket.socket:
     """Return a socket on the loopback address."""
     try:
-        return socket.create_server((HOST, port))  # the link is printed before the server runs
+        # The socket exists before the server runs, so that the link can be printed with its port.
+        return socket.create_server((HOST, port))
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise ValueError(
-            f"port {port} of {HOST} cannot be used ({reason}). Give another --port, or omit it"
+            f"port {port} of {HOST} cannot be used ({reason}). Choose another --port, or omit it"
         ) from error

@@ -1,4 +1,9 @@
-"""State of the search page: the index, its searches, its map and its labels."""
+"""State of the search page, and the computation of its responses.
+
+A :class:`SearchState` contains the index, its columns, labels and segments, and the processes that
+decode and embed videos. Most of its public methods answer a request of
+:mod:`sce_video.find.search_api`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import secrets
 import shlex
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -43,35 +49,35 @@ from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import absolute
 
-#: Largest number of points on the map. From a larger index, this many are taken at equal steps.
+#: Largest number of points on the map. A larger index is sampled at equal steps.
 MAP_POINTS = 20_000
-#: Seconds after which a worker that makes a picture is ended. Readers have lower limits.
+#: Time limit in seconds for creating a picture. The readers themselves have lower limits.
 _PICTURE_SECONDS = 45.0
-#: Seconds after which a worker that embeds a file or cuts a clip is ended.
+#: Time limit in seconds for embedding a file or cutting a clip.
 _EMBED_SECONDS = 240.0
-#: Number of bytes of images and clips that are kept.
+#: Largest total size in bytes of the pictures and clips that are kept.
 _KEPT_BYTES = 256 * 2**20
-#: Number of dropped files that are kept for further searches.
+#: Number of uploaded files that are kept for further searches.
 _KEPT_UPLOADS = 32
-#: Number of features of moments and texts that are kept for further searches.
+#: Number of moments and texts whose features are kept for further searches.
 _KEPT_FEATURES = 256
 
 
 class NoRowError(UserError, RuntimeError):
-    """A number that is not a row of the index."""
+    """Error for a number or a path that is not in the index."""
 
 
 class GoneError(UserError, RuntimeError):
-    """A video of the index that no longer exists."""
+    """Error for a video of the index that no longer exists."""
 
 
 @dataclass(frozen=True, eq=False)
 class KeptUpload:
-    """A file that was dropped on the page.
+    """Uploaded file.
 
     Attributes:
         feature: (D,) feature.
-        content: A small clip as mp4, or the image as JPEG.
+        content: Small clip as mp4, or the image as JPEG.
         kind: "video" or "image".
     """
 
@@ -81,7 +87,20 @@ class KeptUpload:
 
 
 class SearchState:
-    """An index with its workers, labels and columns, for use by several threads."""
+    """Index with its columns, labels and worker processes. Several threads can use it.
+
+    Args:
+        index: Index to search.
+        network: Location of the network, and the device that runs it.
+        labels: Labels of the videos.
+        columns: Columns for conditions; None reads the columns of the index.
+
+    Attributes:
+        segments: Labelled segments, in ``labels_segments.csv`` next to the list of labels.
+        names: Displayed path of the video for each row.
+        folders: First-level sub-folders.
+        folder_of: Index into ``folders`` for each row; -1 for a video that is in no sub-folder.
+    """
 
     def __init__(
         self,
@@ -93,10 +112,9 @@ class SearchState:
         self.index = index
         self.labels = labels
         self.columns = columns_of_index(index) if columns is None else columns
-        #: ``labels_segments.csv`` next to the list of labels.
         self.segments = SegmentList(labels.file.with_name(f"{labels.file.stem}_segments.csv"))
         self._network = network
-        #: (N, 2) seconds in an index of windows or segments.
+        # (N, 2) start and end in seconds; None if the rows are whole videos.
         self._spans = index.spans
         self._videos = index.paths
         if index.listed_in is not None:
@@ -107,15 +125,14 @@ class SearchState:
         self.names = [printable_utf8(path) for path in self._videos]
         folders = [path.split(os.sep)[0] if os.sep in path else "" for path in self._videos]
         self.folders = sorted({printable_utf8(name) for name in folders} - {""})
-        number = {name: i for i, name in enumerate(self.folders)}
-        self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
+        number = {"": -1} | {name: i for i, name in enumerate(self.folders)}
+        self.folder_of = [number[printable_utf8(name)] for name in folders]
         self._lowered = [name.casefold() for name in self.names]
-        # The first row of each path. A path has several rows if they are windows.
+        # First row of each video, which has several rows if these are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
-        self._embedding = MediaWorkers(
-            1, (media.__name__,)
-        )  # one video at a time, because there is one network
+        # One process embeds one video at a time, so the network is in memory only once.
+        self._embedding = MediaWorkers(1, (media.__name__,))
         self._shown = RecentItems[bytes](_KEPT_BYTES, len)
         self._uploads = RecentItems[KeptUpload](_KEPT_UPLOADS)
         self._features = RecentItems[np.ndarray](_KEPT_FEATURES)
@@ -124,8 +141,8 @@ class SearchState:
         self._map_lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the worker processes, so that the first picture need not wait for imports."""
-        with suppress(Exception):  # the first call reports what is wrong
+        """Start the processes that decode videos, before the first picture is requested."""
+        with suppress(Exception):  # The first call will report the problem.
             self._pictures.open()
 
     def close(self) -> None:
@@ -154,13 +171,13 @@ class SearchState:
         )
 
     def network_problem(self) -> str:
-        """Return why other videos cannot be searched for; empty if they can."""
+        """Return why only indexed videos can be examples; empty if others can be, too."""
         path = self._network.checkpoint or self.index.header.checkpoint
         if os.path.isfile(path):
             return ""
         return (
-            f"There is no checkpoint at {printable_utf8(path)}: videos of the index can be "
-            "searched for, others cannot. Start the page again with --checkpoint and its path."
+            f"There is no checkpoint at {printable_utf8(path)}, so only videos of the index can be "
+            "examples. To use other files, restart the page with --checkpoint and the path."
         )
 
     def update_command(self) -> str:
@@ -171,24 +188,25 @@ class SearchState:
         return printable_utf8(shlex.join(words))
 
     def _checked(self, row: int | None) -> int:
+        """Return a row; raise NoRowError if the index does not contain it."""
         if row is None or not 0 <= row < len(self.index):
             raise NoRowError(f"the index has no row {row}")
         return row
 
     def file(self, row: int) -> str:
-        """Return the absolute path of a video of the index, or the path of its row in a table.
+        """Return the path of a row's video, absolute unless the video is in a table.
 
         Raises:
-            NoRowError: If there is no such row, or the path of an untrusted index is not a video
-                inside the folder.
-            GoneError: If there is no longer a regular file.
+            NoRowError: If there is no such row, or the index states a path outside its folder or of
+                a file that is not a video. The index may be untrusted.
+            GoneError: If the file no longer exists, or is not a regular file.
         """
         path = self._videos[self._checked(row)]
         inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
         file, named = self.index.file(path), path.lower().endswith(VIDEO_EXTENSIONS)
         if not inside or not (named or holds_video(file)):
-            raise NoRowError(f"row {row} of the index is not a video of its folder")
-        if is_elsewhere(file):  # in a table
+            raise NoRowError(f"row {row} of the index is not a video in the indexed folder")
+        if is_elsewhere(file):  # a row of a table
             return file
         try:
             regular = stat.S_ISREG(os.stat(file).st_mode)
@@ -200,7 +218,7 @@ class SearchState:
             )
         return file
 
-    def missing(self, rows: list[int]) -> list[int]:
+    def missing(self, rows: api.CheckedRows) -> api.RowsAnswer:
         """Return the rows whose files no longer exist."""
         gone = []
         for row in rows:
@@ -208,12 +226,12 @@ class SearchState:
                 self.file(row)
             except GoneError:
                 gone.append(row)
-        return gone
+        return api.RowsAnswer(rows=gone)
 
     # -- pictures --------------------------------------------------------------------------
 
-    def picture(self, row: int, make: Any) -> bytes:
-        """Return the result of a ``search_media`` function for a video, and keep it."""
+    def picture(self, row: int, make: Callable[..., bytes]) -> bytes:
+        """Return the result of a ``search_media`` function for a row's video, and keep it."""
         file = self.file(row)
         key = (row, make.__name__, _modified(file))
         span = None if self._spans is None else tuple(self._spans[row].tolist())
@@ -225,39 +243,41 @@ class SearchState:
                 reason = printable_utf8(str(error).removeprefix(f"{file}: "))
                 raise CallError(f"{self.names[row]} cannot be shown: {reason}") from None
 
-        return self._shown.get(key, read)
+        return self._shown.get_or_make(key, read)
 
     # -- search ----------------------------------------------------------------------------
 
     def add_upload(self, file: str) -> str:
-        """Embed a file with the network of the index, and return its id for later searches.
+        """Embed a file with the network of the index, and return the file's id for searches.
 
         Raises:
             CallError: If the file cannot be decoded, or the network cannot be loaded.
         """
         found = KeptUpload(*self._embed(media.embed_file, file))
         upload = secrets.token_hex(8)
-        self._uploads.get(upload, lambda: found)
+        self._uploads.get_or_make(upload, lambda: found)
         return upload
 
-    def _embed(self, function: Any, *arguments: Any) -> Any:
-        """Call a function of ``search_media`` with the network of the index, in its worker."""
-        own = VideoIndex(str(self.index.folder), self.index.header)  # without what it has read
+    def _embed(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of ``search_media`` in the process that has loaded the network."""
+        # The process needs only the header, so send an index without the arrays.
+        own = VideoIndex(str(self.index.folder), self.index.header)
         return self._embedding.call(
             function, own, self._network, *arguments, timeout=_EMBED_SECONDS
         )
 
     def upload(self, upload: str) -> KeptUpload:
-        """Return a file that was dropped on the page; ValueError if it has expired."""
+        """Return an uploaded file; raise ValueError if it has expired."""
 
         def expired() -> KeptUpload:
             raise ValueError("this file has expired. Drop it on the page again")
 
-        return self._uploads.get(upload, expired)
+        return self._uploads.get_or_make(upload, expired)
 
     def search(self, search: api.SearchRequest) -> list[Match]:
-        """Find the most similar videos or moments, the most similar first, without refining."""
-        out = ~self.matching(search)  # a mistyped condition is reported before anything is embedded
+        """Find videos or moments, the most similar first, without refining moments."""
+        # Filter first, so that a mistake in the condition is reported before anything is embedded.
+        out = ~self.matching(search)
         given = self._examples(search)
         out[given.rows] = True
         return query_index(
@@ -268,7 +288,7 @@ class SearchState:
         )
 
     def _examples(self, search: api.SearchRequest) -> Examples:
-        """Return the features of all parts of the query, and their rows in the index."""
+        """Return the features of a query's parts, and the rows that are parts of the query."""
         like, unlike = (
             [self._example(example) for example in examples]
             for examples in (search.like, search.unlike)
@@ -279,10 +299,11 @@ class SearchState:
         text = None
         if search.text is not None:
             words = search.text
-            text = self._features.get(words, lambda: self._embed(media.embed_text, words))
+            text = self._features.get_or_make(words, lambda: self._embed(media.embed_text, words))
         return join_examples(like, unlike, text, Weights(**search.weights.model_dump()))
 
     def _example(self, given: api.GivenExample) -> Example:
+        """Return the feature of an example, and the rows that are the example."""
         if given.upload is not None:
             return Example(self.upload(given.upload).feature[None])
         row = self._row_of_name.get(given.path) if given.path is not None else given.row
@@ -293,14 +314,16 @@ class SearchState:
             file = self.file(row)
             key = row, *moment, _modified(file)
             example = Query(file, *moment)
-            feature = self._features.get(key, lambda: self._embed(media.embed_moment, example))
+            feature = self._features.get_or_make(
+                key, lambda: self._embed(media.embed_moment, example)
+            )
         elif self._spans is not None and given.path is not None:
             raise ValueError("the rows of this index are windows. Give start and end, or the row")
         else:
             feature = np.array(self.index.features[row])
             if self._spans is not None:
                 moment = tuple(self._spans[row].tolist())
-        # Rows of the same file. If rows are windows, only the ones that share frames.
+        # All rows of the same file or, among windows, the rows that share frames with the example.
         query = Query(self.index.file(path), *moment)
         rows = {*rows_of_query(self.index, query), *([row] if given.start is None else [])}
         return Example(feature[None], sorted(rows), own_moment(self.index, query, sorted(rows)))
@@ -308,10 +331,10 @@ class SearchState:
     def refine(
         self, search: api.SearchRequest, found: list[Match]
     ) -> tuple[list[Match], list[tuple[str, str]]]:
-        """Refine the results of :meth:`search`, see :func:`.refined_moments.refine_moments`.
+        """Refine the results of :meth:`search` by :func:`.refined_moments.refine_moments`.
 
         Raises:
-            CallError: If there is no network.
+            CallError: If the network is missing.
             ValueError: If the moments of the index cannot be refined.
         """
         if problem := self.network_problem():
@@ -333,7 +356,7 @@ class SearchState:
         )
 
     def matching(self, filters: api.FilterRequest) -> np.ndarray:
-        """Return (N,) bool, the rows that pass the filters; ValueError for a wrong condition."""
+        """Return a mask (N,) of the rows that pass; raise ValueError if a condition is wrong."""
         found = self.columns.matching(filters.where)
         if filters.path:
             text = filters.path.casefold()
@@ -347,7 +370,7 @@ class SearchState:
         return found
 
     def map(self) -> api.MapAnswer:
-        """Return the coordinates of up to 20,000 videos in the plane, which are computed once."""
+        """Return the coordinates of up to 20,000 videos on the map. They are computed only once."""
         with self._map_lock:
             if self._map is None:
                 from sce_video.pages.feature_map import projections
@@ -367,7 +390,7 @@ class SearchState:
     # -- labels ----------------------------------------------------------------------------
 
     def describe_labels(self) -> api.LabelsAnswer:
-        """Return the classes, the label of every row, and the state of the list."""
+        """Return the names of the labels, the label of every row, and the state of the list."""
         labels = self.labels.of_paths(self.index.paths).tolist()
         return api.LabelsAnswer(
             classes=[printable_utf8(name) for name in self.labels.classes],
@@ -379,17 +402,19 @@ class SearchState:
             segments=len(self.segments.segments),
         )
 
-    def set_label(self, rows: list[int], name: str | None) -> api.LabelledAnswer:
-        """Give videos a label by hand, or none, and return the new state of the labels."""
-        # Each path appears once, even if several of its windows are given.
+    def set_label(
+        self, rows: api.LabelledRows, label: api.OptionalLabel = None
+    ) -> api.LabelledAnswer:
+        """Give videos a label, or remove their label (null)."""
+        # A path appears only once, even if several of its windows are given.
         paths = dict.fromkeys(self.index.path(self._checked(row)) for row in rows)
         with self._lock:
-            _, refused = self.labels.apply(paths, name)
+            _, refused = self.labels.apply(paths, label)
             state = self.describe_labels()
             return api.LabelledAnswer(**dict(state), refused=[printable_utf8(p) for p in refused])
 
     def undo_label(self) -> api.LabelsAnswer:
-        """Undo the last change of the labels, and return their new state."""
+        """Undo the last change of the labels."""
         with self._lock:
             self.labels.undo()
             return self.describe_labels()
@@ -408,12 +433,13 @@ class SearchState:
             file=printable_utf8(os.path.abspath(self.segments.file)),
         )
 
-    def add_segment(self, row: int, start: float, end: float, label: str) -> api.SegmentsAnswer:
-        """Label a stretch of a video, and return its segments.
+    def add_segment(
+        self, row: int, start: api.Number, end: api.Number, label: api.Label
+    ) -> api.SegmentsAnswer:
+        """Label the segment of a video from start to end, in seconds.
 
-        Raises:
-            ValueError: If it ends after the video, or no list can contain it. CallError, GoneError,
-                NoRowError: If the file cannot be opened.
+        Segments of a video may overlap. The status is 422 if the segment has no length or ends
+        after the video.
         """
         file = self.file(row)
         least = end - TOLERANCE
@@ -426,11 +452,10 @@ class SearchState:
             self.segments.add(self._videos[row], start, end, label)
             return self.describe_segments(row)
 
-    def remove_segment(self, row: int, number: int, label: str) -> api.SegmentsAnswer:
-        """Remove the segment of this number in the list of a video, and return the others.
+    def remove_segment(self, row: int, number: api.Index, label: api.Label) -> api.SegmentsAnswer:
+        """Remove a segment by its number in the list of the video.
 
-        Raises:
-            ValueError: If it has another label, because the list has changed since.
+        The status is 422 if the segment has another label, because the list has changed meanwhile.
         """
         with self._lock:
             own: list[Segment] = self.segments.of(self._videos[self._checked(row)])
@@ -440,33 +465,32 @@ class SearchState:
             return self.describe_segments(row)
 
     def undo_segment(self, row: int) -> api.SegmentsAnswer:
-        """Undo the last change of segments in any video, and return the segments of this video."""
+        """Undo the last change of segments in any video."""
         with self._lock:
             self.segments.undo()
             return self.describe_segments(row)
 
     def cut(self, row: int, start: float, end: float) -> bytes:
-        """Return a frame-accurate mp4 of a segment of a video.
+        """Return a frame-accurate clip of a video as mp4.
 
         Raises:
-            ValueError: If it has no length, or more than ten minutes.
-            CallError, GoneError, NoRowError: If the file cannot be cut.
+            ValueError: If the clip has no length, or is longer than ten minutes.
+            CallError, GoneError, NoRowError: If the clip cannot be cut out of the file.
         """
         check_span("the clip", start, end)
         if not 0 <= start < end <= start + media.LONGEST_CLIP:
             raise ValueError(
-                f"a clip is at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to {end:.2f} "
-                "s. Cut a longer one with sce-video predict or search --clips"
+                f"a clip may be at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to "
+                f"{end:.2f} s. To cut longer clips, use sce-video predict or search with --clips"
             )
         return self._pictures.call(media.cut, self.file(row), start, end, timeout=_EMBED_SECONDS)
 
     # -- lists to finetune with ------------------------------------------------------------
 
     def write_split(self) -> api.SplitAnswer:
-        """Write lists for training and testing, and return the commands that use them.
+        """Write lists for training and testing, and return commands that finetune with them.
 
-        Raises:
-            ValueError: If no class has two videos, and there are no segments of two classes.
+        The status is 422 if no label has two videos and the segments do not have two labels.
         """
         with self._lock:
             segments = os.path.abspath(self.segments.file)
@@ -477,7 +501,7 @@ class SearchState:
                 if not segments:
                     raise
                 files = []
-        # Names of the classes are read from the file next to the lists.
+        # The commands need no --classes, because finetuning finds the file next to the lists.
         checkpoint = absolute(self._network.checkpoint or self.index.header.checkpoint)
         commands = []
         for given in filter(any, (files, [segments])):
@@ -492,10 +516,10 @@ class SearchState:
 
 
 def _modified(file: str) -> int:
-    """Return the modification time of a file in ns; 0 in a table, which is read as opened."""
+    """Return the modification time of a file in ns; 0 for a table, whose version is fixed."""
     return 0 if is_elsewhere(file) else os.stat(file).st_mtime_ns
 
 
 def _rounded(values: np.ndarray) -> list[float]:
-    """Round to five digits, which are less than a pixel and a third of the text."""
+    """Round to five digits, which is less than a pixel and makes the response much shorter."""
     return [float(f"{value:.5g}") for value in values.tolist()]

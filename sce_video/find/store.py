@@ -1,7 +1,9 @@
-"""Stores of an index: a file (``features.npz``) or a Lance table with the same interface.
+"""Storage of an index, and its implementation as a file (``features.npz``).
 
-An update reads and writes an :class:`IndexStore`. Its method ``open`` returns the
-:class:`VideoIndex` that a search reads. For tables, see :mod:`sce_video.find.table_store`.
+An index has two views. A search opens a :class:`VideoIndex`, whose rows are the videos or windows
+that can be found. An update reads and writes an :class:`IndexStore`, which contains a record for
+every file of the indexed folder. :mod:`sce_video.find.table_store` implements both for Lance
+tables, which hold more features than a file.
 """
 
 from __future__ import annotations
@@ -31,30 +33,32 @@ from sce_video.inference.npz_files import (
 )
 from sce_video.utils.files import write_json
 
-# Import this only where needed, because a search for an indexed video needs NumPy only.
+# Import this only for type checks, because a search for an indexed video needs only NumPy.
 if TYPE_CHECKING:
     from sce_video.inference.network_input import ViewOptions
     from sce_video.jobs import State
 
-# Names in the folder of an index, which contains either the file or the table
+#: File with the features in the folder of an index
 FEATURES = "features.npz"
+#: Table with the features in the folder of an index, which replaces the file
 TABLE = "features.lance"
+#: File that describes an index for people and other programs
 DESCRIPTION = "index.json"
-#: Version of the file for an index of videos
+#: Format version of the file if its rows are videos
 _VERSION = 2
-#: Version of the file for an index of windows, whose rows are not videos
+#: Format version of the file if its rows are windows of videos
 _VERSION_OF_WINDOWS = 3
 #: Largest number of clips per video, because an untrusted index may state any number
 _MAX_CLIPS = 10_000
-#: Number of paths compared at a time to find out whether they are sorted
+#: Number of paths that are compared at a time to check that they are sorted
 _CHECKED_ROWS = 1 << 16
-#: Number of rows read from the file or table at a time
+#: Number of rows that are read from the file or table at a time
 READ_ROWS = 16384
-#: Number of features from which an index is whitened. Fewer do not determine a covariance.
+#: Minimum number of features for whitening. Fewer do not determine a covariance matrix.
 FEWEST_WHITENED = 100
-#: Largest number of features for the covariance, taken at equal steps over the index
+#: Largest number of features for the covariance matrix, taken at equal steps from the index
 _MOST_WHITENED = 8192
-#: Smallest number added to the variances, which makes a covariance of zeros invertible
+#: Smallest number that is added to the variances, so that a matrix of zeros can be inverted
 _TINY = 1e-12
 
 
@@ -71,7 +75,7 @@ class FileState(NamedTuple):
 
     @property
     def source(self) -> State:
-        """State in the form that jobs record; None if there is no file."""
+        """The state as jobs record it; None if there is no file."""
         return None if self.size < 0 else self._asdict()
 
 
@@ -80,18 +84,17 @@ NO_FILE = FileState(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """State of an indexed file at the time of embedding, and the source of its features.
+    """An indexed file: its state when it was embedded, and access to its features.
 
-    An update keeps a record for every file, so a record must not contain the features. The job
-    provides them as :class:`~sce_video.inference.features.Features`, which are read only when they
-    are written.
+    An update keeps the records of all files in memory, so a record should refer to its features
+    instead of containing them. They are read only when the index is written.
 
     Attributes:
         size: Size in bytes.
         mtime_ns: Modification time in nanoseconds.
         feature: (D,) float32, or (W, D) for windows, or a function that reads them; None if the
             file cannot be decoded.
-        reason: Reason why the file or some of its windows cannot be decoded; empty if they can.
+        reason: Why the file or some of its windows cannot be decoded; empty if nothing failed.
         spans: (W, 2) float64 start and end of each window in seconds; None without windows.
     """
 
@@ -114,7 +117,7 @@ class FileRecord:
         return 1 if self.spans is None else len(self.spans)
 
     def read(self) -> np.ndarray:
-        """Return the features (n, D) float32 of a file that has some."""
+        """Return the features (n, D) float32; the file must have been decoded."""
         assert self.feature is not None
         return np.atleast_2d(self.feature() if callable(self.feature) else self.feature)
 
@@ -125,19 +128,19 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """Videos, network and views from which an index was made.
+    """Everything except the videos themselves on which the features of an index depend.
 
     Attributes:
         root: Absolute path of the indexed folder or table of videos.
         checkpoint: Path or URL of the weights.
         sha256: SHA-256 of the weights file.
-        model: Settings of the network. They are checked when it is built.
+        model: Settings of the network, which are checked when it is built.
         num_clips: Number of clips per video or window.
         num_crops: Number of crops per clip.
         windows: Division of videos into windows; None if a row is a whole video or a segment.
         listed_in: File that lists the videos or segments; None for a folder or table.
         dataset: User-defined class that lists the videos of the folder; None for all videos.
-        imports: The user's own modules that registered network and dataset.
+        imports: The user's own modules that registered the network and the dataset.
     """
 
     root: str
@@ -153,7 +156,7 @@ class IndexHeader:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that are equal for all rows of an index, as JSON data."""
+        """Settings that all rows of the index share, as JSON data."""
         return {
             "model": self.model,
             "num_clips": self.num_clips,
@@ -171,15 +174,18 @@ class IndexHeader:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> IndexHeader:
-        """Read the header of an index, which may be untrusted.
+        """Read the header of an untrusted index.
 
         Raises:
-            KeyError, TypeError, ValueError: If it is not a header.
+            KeyError, TypeError, ValueError: If the entry is not a header.
         """
         settings, checkpoint = entry["settings"], entry["checkpoint"]
         clips, crops = settings["num_clips"], settings["num_crops"]
         if type(clips) is not int or not 1 <= clips <= _MAX_CLIPS or crops not in (1, 3):
-            raise ValueError(f"{clips!r:.40} clips x {crops!r:.40} crops are not valid")
+            raise ValueError(
+                f"num_clips must be 1 to {_MAX_CLIPS} and num_crops 1 or 3, got {clips!r:.40} and "
+                f"{crops!r:.40}"
+            )
         if not isinstance(settings["model"], dict):
             raise ValueError("settings['model'] must be a dict")
         windows, listed_in = settings.get("windows"), settings.get("list")
@@ -187,7 +193,9 @@ class IndexHeader:
             raise ValueError(f"settings['list'] must be a path, got {listed_in!r:.40}")
         dataset, imports = settings.get("dataset"), entry.get("imports", [])
         if not isinstance(dataset, str | None):
-            raise ValueError(f"settings['dataset'] must be a name, got {dataset!r:.40}")
+            raise ValueError(
+                f"settings['dataset'] must be the name of a class, got {dataset!r:.40}"
+            )
         if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
             raise ValueError(f"imports must be names of modules, got {imports!r:.40}")
         return cls(
@@ -205,7 +213,7 @@ class IndexHeader:
 
 
 class Matrix(Protocol):
-    """Matrix (N, D) float32 with readable rows: an array, or a column of a table."""
+    """Matrix (N, D) float32 whose rows can be read: an array, or a column of a table."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -220,9 +228,13 @@ class Matrix(Protocol):
 class Whitening:
     """Linear map after which the features of an index vary equally in every direction.
 
-    The cosine of two features is dominated by the few directions in which all features of a network
-    vary most. After whitening, it measures how unusual a common property is, without any label.
-    Features ``x`` become ``(x - mean) @ matrix`` with ``mean`` (D,) and ``matrix`` (D, D) float64.
+    Without whitening, the few directions in which a network's features vary most dominate the
+    cosine of two features. After whitening, two features are similar if they share a property that
+    few others have. Features ``x`` become ``(x - mean) @ matrix``.
+
+    Attributes:
+        mean: (D,) float64.
+        matrix: (D, D) float64.
     """
 
     mean: np.ndarray
@@ -236,9 +248,10 @@ class Whitening:
 def fit_whitening(features: Matrix) -> Whitening:
     """Fit the whitening of features (N, D).
 
-    With the features' covariance C and R = C + tr(C)/D I, the matrix is the inverse of R's Cholesky
-    factor. Any other square root of the inverse of R gives the same cosines. The mean variance is
-    added in every direction, because compression and window starts cause small differences.
+    With the covariance matrix C of the features and R = C + tr(C)/D I, the whitening matrix is the
+    transposed inverse of R's Cholesky factor. Any other square root of the inverse of R gives the
+    same cosines. Adding the mean variance in every direction keeps the whitening from amplifying
+    differences that only come from compression or from where a window starts.
 
     Raises:
         ValueError: If a feature contains NaN or infinity.
@@ -250,16 +263,16 @@ def fit_whitening(features: Matrix) -> Whitening:
     rows -= mean
     covariance = rows.T @ rows / len(rows)
     if not np.isfinite(covariance).all():
-        raise ValueError("a feature contains NaN or infinity. Build the index from scratch")
+        raise ValueError("a feature contains NaN or infinity. Build the index again (--rebuild)")
     covariance[np.diag_indices(size)] += max(np.trace(covariance) / size, _TINY)
     return Whitening(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)
 
 
 class VideoIndex:
-    """Index that is opened for search. Each row is a video or a window of a video.
+    """Index that was opened for search. Each row is a video, a segment or a window of a video.
 
-    Arrays with an entry per row are memory-mapped or read when they are used. An index of millions
-    of videos therefore opens immediately.
+    Arrays with an entry per row are memory-mapped, or read only when they are used, so even an
+    index of millions of videos opens immediately.
 
     Args:
         folder: Folder of the index, or table of videos.
@@ -270,8 +283,8 @@ class VideoIndex:
     Attributes:
         root: Absolute path of the indexed folder of videos.
         windows: Division of videos into windows; None if a row is a whole video or a segment.
-        listed_in: File that lists its videos or segments; None for a folder or table.
-        indexed: Number of rows in a vector index; None without one.
+        listed_in: File that lists the videos or segments; None for a folder or table.
+        indexed: Number of rows in the vector index; None without a vector index.
         stamp: Numbers that change whenever the stored index changes.
     """
 
@@ -299,7 +312,7 @@ class VideoIndex:
 
     @cached_property
     def features(self) -> Matrix:
-        """Features (N, D) float32. Do not change them, because search drops changed pages, too."""
+        """Features (N, D) float32. They must not be modified, because a search may reread them."""
         raise NotImplementedError
 
     @cached_property
@@ -339,7 +352,7 @@ class VideoIndex:
 
     @cached_property
     def whitening(self) -> Whitening:
-        """Whitening fitted to at most 8192 features."""
+        """Whitening that was fitted to at most 8192 features."""
         return fit_whitening(self.features)
 
     @property
@@ -350,13 +363,13 @@ class VideoIndex:
     @property
     def failures(self) -> list[tuple[str, str]]:
         """Path and reason of each file that cannot be decoded."""
-        # A file that has a row is only damaged, or lacks some of its windows.
+        # A file with a row was decoded, although it is damaged or some of its windows are missing.
         some = set(self.paths) if self.failed else set()
         return [(path, r.reason) for path, r in self.failed.items() if path not in some]
 
     @property
     def options(self) -> ViewOptions:
-        """Clips and crops of the videos."""
+        """Number of clips and crops with which the videos were embedded."""
         from sce_video.inference.network_input import ViewOptions
 
         return ViewOptions(num_clips=self.header.num_clips, num_crops=self.header.num_crops)
@@ -382,7 +395,7 @@ class VideoIndex:
         return os.path.join(self.root, path)
 
     def place(self, path: str) -> tuple[str, float | None, float | None]:
-        """Return video, start and end in seconds of a listed segment; otherwise file and None."""
+        """Return the file of a path, and start and end in seconds if it is a listed segment."""
         file = self.file(path)
         return (None if self.listed_in is None else split_segment(file)) or (file, None, None)
 
@@ -399,7 +412,7 @@ class VideoIndex:
     def nearest(
         self, query: np.ndarray, k: int, kept: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the rows and features of about k similar rows with the vector index.
+        """Find about k similar rows with the vector index, and return rows and features.
 
         Args:
             query: (D,) feature.
@@ -410,9 +423,13 @@ class VideoIndex:
 
 
 class IndexStore(ABC):
-    """File or table of an index in its folder, which need not exist."""
+    """File or table that stores an index. It need not exist yet.
 
-    #: Whether ``index.json`` lists the files with a feature. A table lists them itself.
+    Args:
+        file: Path of the file or table in the folder of the index.
+    """
+
+    #: Whether ``index.json`` lists the files with a feature. It does not repeat those in a table.
     listed: ClassVar[bool] = True
 
     def __init__(self, file: Path) -> None:
@@ -424,11 +441,11 @@ class IndexStore(ABC):
 
     @abstractmethod
     def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
-        """Read the header and the records, sorted by path, with the errors of :meth:`open`."""
+        """Read the header and the records, sorted by path; errors are as in :meth:`open`."""
 
     @abstractmethod
     def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
-        """Store the header and the records, by path relative to ``root``."""
+        """Store the header, and the records by their path relative to ``root``."""
 
     @abstractmethod
     def remove(self) -> None:
@@ -436,15 +453,15 @@ class IndexStore(ABC):
 
     @abstractmethod
     def check(self) -> list[str]:
-        """Read all files of the index, and return a sentence for each damaged one."""
+        """Read all files of the index, and return a sentence for each damaged file."""
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Create or extend a vector index, if the store supports it and it is worth the time."""
-        return  # A file index has no vector index.
+        """Create or extend a vector index if the store supports it and it is worth the time."""
+        return  # A file has no vector index.
 
     def describe(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Write ``index.json``: everything except the features, for people and other programs."""
-        # Write row by row, because the text of all rows takes more memory than the index.
+        # Generators write one entry at a time, because all entries take more memory than the index.
         good = ((path, r) for path, r in records.items() if r.feature is not None)
         files = (
             r.entry(path) | ({} if r.spans is None else {"windows": r.count}) for path, r in good
@@ -462,7 +479,7 @@ class IndexStore(ABC):
 
 
 class NpzIndex(VideoIndex):
-    """Index in a feature file, with large arrays memory-mapped."""
+    """Index in a feature file. Large arrays are memory-mapped."""
 
     features: np.ndarray | CheckedArray
 
@@ -483,9 +500,9 @@ class NpzIndex(VideoIndex):
     @cached_property
     def order(self) -> np.ndarray | None:
         """(N,) rows sorted by path, then by start; None if the paths are sorted already."""
-        # Indexes of other programs may have any order.
+        # An update writes sorted paths, but another program may have written the file.
         blocks = range(0, len(self), _CHECKED_ROWS)
-        # Include the next block's first path, to compare it with the last path of this block.
+        # Each part includes the first path of the next part, so that these two are compared, too.
         parts = (self.path_array[begin : begin + _CHECKED_ROWS + 1] for begin in blocks)
         if all((part[1:] >= part[:-1]).all() for part in parts):
             return None
@@ -493,7 +510,8 @@ class NpzIndex(VideoIndex):
         return np.lexsort((starts, self.path_array))
 
     def rows(self, path: str) -> list[int]:
-        if len(path) > self.path_array.dtype.itemsize // 4:  # no path of the index is so long
+        # NumPy would cut a path that is longer than all indexed paths before comparing it.
+        if len(path) > self.path_array.dtype.itemsize // 4:
             return []
         first, end = (
             int(np.searchsorted(self.path_array, path, side, sorter=self.order))
@@ -507,22 +525,22 @@ class NpzIndex(VideoIndex):
             mapping = mapping.base
         for block in super().blocks(count):
             yield block
-            # Otherwise all pages of the file would count as memory of the process in the end.
+            # Release the pages, or the whole file would finally count as memory of this process.
             if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                 mapping.madvise(mmap.MADV_DONTNEED)
 
 
 class FileStore(IndexStore):
-    """Store as an ``.npz`` file of features, with the header and the state of every file.
+    """Index stored as an ``.npz`` file of features.
 
-    Its arrays are ``features`` (N, D) float32, ``mean`` (D,) float64, ``paths`` (N,) text,
-    ``sizes`` (bytes) and ``mtimes`` (nanoseconds), both (N,) int64, and for windows ``starts`` and
-    ``ends`` (N,) float64 in seconds. The provenance contains ``index``: version, root, checkpoint,
-    settings, and size and time of the failed files.
+    The arrays are ``features`` (N, D) float32, ``mean`` (D,) float64, ``paths`` (N,) text,
+    ``sizes`` (bytes) and ``mtimes`` (nanoseconds), both (N,) int64. Windows also have ``starts``
+    and ``ends`` (N,) float64 in seconds. The provenance contains the entry ``index`` with the
+    version, the header, and the size and modification time of each failed file.
     """
 
     def open(self) -> NpzIndex:
-        """Open the index without reading its features, which are read when they are used."""
+        """Open the index without reading the features."""
         status = os.stat(self.file)
         names = ("features", "paths")
         arrays, provenance = read_npz(self.file, "the file of an index", names, names)
@@ -537,10 +555,10 @@ class FileStore(IndexStore):
             count, size = features.shape
             mean = np.asarray(arrays["mean"], dtype=np.float64)
             if mean.shape != (size,):
-                raise ValueError(f"the mean has shape {mean.shape}, but features have size {size}")
+                raise ValueError(f"the mean has shape {mean.shape}, not ({size},)")
             paths = arrays["paths"]
             if paths.shape != (count,) or paths.dtype.kind != "U":
-                raise ValueError(f"{count} features do not match 'paths' {paths.shape}")
+                raise ValueError(f"there are {count} features, but 'paths' has shape {paths.shape}")
             states = zip(read_failures(self.file, provenance), entry["failed"], strict=True)
             failed = {
                 path: FileRecord(int(size), int(mtime), None, reason)
@@ -553,9 +571,12 @@ class FileStore(IndexStore):
             if header.windows is not None:
                 starts, ends = (np.asarray(arrays[n], dtype=np.float64) for n in ("starts", "ends"))
                 if not starts.shape == ends.shape == (count,):
-                    raise ValueError(f"{count} features, {starts.shape} starts, {ends.shape} ends")
+                    raise ValueError(
+                        f"there are {count} features, but 'starts' and 'ends' have shapes "
+                        f"{starts.shape} and {ends.shape}"
+                    )
                 if not (np.isfinite(ends).all() and (starts >= 0).all() and (starts < ends).all()):
-                    raise ValueError("windows do not end after their starts")
+                    raise ValueError("a window must end after its start")
                 columns |= {"starts": starts, "ends": ends}
             index = NpzIndex(self.file.parent, columns, header, failed)
             index.stamp = status.st_size, status.st_mtime_ns
@@ -571,10 +592,10 @@ class FileStore(IndexStore):
         return []
 
     def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
-        """Read header and records. Raises ValueError also if a feature is not finite."""
+        """Read the header and the records; also raise ValueError if a feature is not finite."""
         stored = self.open()
         if len(stored):
-            # Only updates come here, and they need torch anyway.
+            # Only an update calls this method, and it needs torch anyway.
             import torch
 
             from sce_video.evaluation.functional.neighbours import check_features
@@ -587,7 +608,7 @@ class FileStore(IndexStore):
         paths = stored.path_array if order is None else stored.path_array[order]
         firsts = np.flatnonzero(np.append(True, paths[1:] != paths[:-1]))[: len(stored)]
         for first, last in zip(firsts, [*firsts[1:], len(stored)], strict=False):
-            # A slice remains a view of the file, which need not be kept in memory.
+            # A slice is a view of the mapped file, so it does not copy the features to memory.
             rows: slice | np.ndarray = slice(first, last) if order is None else order[first:last]
             path = str(paths[first])
             records[path] = FileRecord(
@@ -600,7 +621,7 @@ class FileStore(IndexStore):
         return stored.header, dict(sorted(records.items()))
 
     def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
-        """Replace the file. Features are read one by one while they are written."""
+        """Replace the file. Each record's features are read only when they are written."""
         good = {path: r for path, r in records.items() if r.feature is not None}
         failed = {path: r for path, r in records.items() if r.feature is None or r.reason}
         counts = np.array([r.count for r in good.values()], dtype=np.int64)
@@ -615,7 +636,7 @@ class FileStore(IndexStore):
                     yield row
             mean[:] /= max(1, shape[0])
 
-        # The mean is complete when it is written, because the features are written before it.
+        # The mean is computed while the features are written, and is written after them.
         others = {"mean": mean}
         for name, field in (("sizes", "size"), ("mtimes", "mtime_ns")):
             values = np.array([getattr(r, field) for r in good.values()], dtype=np.int64)

@@ -1,8 +1,9 @@
-"""An index in a Lance table, for more features than memory should hold.
+"""Storage of an index as a Lance table, for more features than fit in memory.
 
-``features.lance`` has a row for each file of the indexed folder, in the order in which they were
-added. The header of the index is in the metadata of its column ``feature``. An update adds and
-removes rows and leaves the others where they are.
+``features.lance`` has a row for every file of the indexed folder, in the order in which the files
+were added. A file that cannot be decoded has a row without a feature. The metadata of the column
+``feature`` contains the header of the index. An update adds, replaces and removes rows without
+rewriting the others.
 """
 
 from __future__ import annotations
@@ -41,52 +42,51 @@ from sce_video.find.store import (
 )
 from sce_video.utils.files import read_json, regular_file, write_json
 
-#: Column with the features of an index of its own.
+#: Column with the features in the table of an index.
 FEATURE = "feature"
-#: Key of the description of an index, in the metadata of its column of features.
+#: Key of the header in the metadata of a feature column.
 FACTS = "sce_video.index"
-#: Columns of an index of windows, in seconds; null in the row of a file that cannot be decoded.
+#: Columns with start and end of a window in seconds; null if the file cannot be decoded.
 _SPAN = ("start", "end")
-#: Version of the format of an index in a table.
+#: Version of the table format.
 _VERSION = 1
-#: Number of bytes of rows that are written at a time.
+#: Number of bytes that are written at a time.
 _BATCH_BYTES = 128 * 2**20
 #: Largest number of paths in one SQL condition, chosen by hand.
 _DELETED_AT_ONCE = 1000
-#: Largest total size of features that stay in memory once they have been read.
+#: Largest total size in bytes of features that are read into memory as a whole.
 _HELD_BYTES = 256 * 2**20
-#: Number of rows from which on a vector index is made automatically.
+#: Number of rows from which a vector index is created automatically.
 APPROXIMATE_ROWS = 200_000
-#: Number of rows from which on a vector index can be made.
+#: Minimum number of rows for a vector index.
 FEWEST_INDEXED = 256
-#: Number of cells of the clustering that a search compares (measured in docs/search.md).
+#: Number of cells of the vector index that a search visits (measured in docs/search.md).
 _PROBES = 80
 #: Number of candidates per result whose features are read (measured in docs/search.md).
 _REFINED = 5
-#: From this number of results on, the features of candidates are not read here, because the caller
-#: compares them again.
+#: Number of results from which Lance does not compare exact features, because the caller does.
 _MANY = 1000
-#: Folders that Lance writes into the folder of a table.
+#: Folders that Lance creates in the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
-#: Folders of a table whose files never change.
+#: Those of the folders whose files are never modified after they have been written.
 _SUMMED = ("data", "_deletions", "_indices")
-#: File with the checksums of the files in these folders.
+#: File with the checksums of the files in these folders, because Lance stores none.
 CHECKSUMS = "checksums.json"
-#: Bytes of a file that are read at a time to compute its checksum.
+#: Number of bytes that are read at a time to compute a checksum.
 _READ_BYTES = 1 << 20
-#: Stands for the feature of a row that stays in the table.
+#: Placeholder for the feature of a row that stays in the table.
 _KEPT = np.empty(0, dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class IndexColumns:
-    """Names of the columns of an index in a table.
+    """Names of the columns in which a table stores an index.
 
     Attributes:
-        feature: Column of the features.
-        size: Column of the size of a file.
-        mtime: Column of its modification time.
-        without: SQL condition of rows without a feature.
+        feature: Column with the features.
+        size: Column with the file sizes.
+        mtime: Column with the modification times of the files.
+        without: SQL condition that selects the rows without a feature.
     """
 
     feature: str
@@ -96,7 +96,7 @@ class IndexColumns:
 
     @property
     def state(self) -> list[str]:
-        """The columns of a :class:`.store.FileRecord` without its feature, and the path."""
+        """Columns of the path and of everything in a :class:`.store.FileRecord` except features."""
         return ["path", self.size, self.mtime, "failure"]
 
 
@@ -104,7 +104,7 @@ _OWN = IndexColumns(FEATURE, "size", "mtime_ns", "failure != ''")
 
 
 def path_to_text(path: str) -> str:
-    """Return a path as the table stores it: a byte that is not UTF-8 is NUL and two digits."""
+    """Return a path as stored in the table: NUL and two hex digits stand for a non-UTF-8 byte."""
     return re.sub(r"[\udc80-\udcff]", lambda found: f"\0{ord(found[0]) - 0xDC00:02x}", path)
 
 
@@ -114,18 +114,18 @@ def _quoted(path: str) -> str:
 
 
 def text_to_path(text: str) -> str:
-    """Invert :func:`path_to_text`. A path contains no NUL."""
+    """Invert :func:`path_to_text`, which is unambiguous because no path contains NUL."""
     return re.sub(r"\0([89a-f][0-9a-f])", lambda found: chr(0xDC00 + int(found[1], 16)), text)
 
 
 def header_facts(header: IndexHeader) -> dict[str, str]:
-    """Return the header as metadata of the column of features."""
+    """Return the header of an index as the metadata of its feature column."""
     return {FACTS: json.dumps({"version": _VERSION, **header.to_dict()})}
 
 
 @contextmanager
 def explained(doing: str, table: str | Path, *further: type[Exception]) -> Iterator[None]:
-    """Raise errors of Lance as a TableError that names the table."""
+    """Turn an error of Lance in the block into a TableError that names the table."""
     kinds: tuple[type[Exception], ...] = (OSError, RuntimeError, *further)
     try:
         yield
@@ -138,10 +138,10 @@ def explained(doing: str, table: str | Path, *further: type[Exception]) -> Itera
 def _open_table(
     file: str | Path, columns: IndexColumns = _OWN
 ) -> tuple[OpenTable | RemoteTable, IndexHeader, int]:
-    """Open a table; return it, the header of the index, and the size of the features.
+    """Open a table, and return the table, the header of the index and the size of a feature.
 
     Raises:
-        ValueError: If it is not the table of an index.
+        ValueError: If the table does not contain an index in these columns.
     """
     import pyarrow as pa
 
@@ -154,10 +154,10 @@ def _open_table(
     fields = {field.name: field for field in opened.call("schema")}
     try:
         if not fields.keys() >= {columns.feature, *columns.state}:
-            raise ValueError(f"it has the columns {', '.join(fields)}")
+            raise ValueError(f"its columns are {', '.join(fields)}")
         field = fields[columns.feature]
         if not pa.types.is_fixed_size_list(field.type) or field.type.value_type != pa.float32():
-            raise ValueError(f"its features are {field.type}")
+            raise ValueError(f"its features have the type {field.type}")
         entry = json.loads((field.metadata or {})[FACTS.encode()])
         if entry["version"] != _VERSION:
             raise ValueError(f"version {entry['version']} is unknown, only {_VERSION} can be read")
@@ -169,7 +169,7 @@ def _open_table(
 def _records_of(
     rows: Any, columns: IndexColumns, feature: np.ndarray | None
 ) -> dict[str, FileRecord]:
-    """Return records by path. A file with windows and a failure lacks some of its windows."""
+    """Return records by path. A file can have both windows and a reason for missing windows."""
     records: dict[str, FileRecord] = {}
     read = [rows[name].to_pylist() for name in columns.state]
     for text, size, mtime, failure in zip(*read, strict=True):
@@ -183,9 +183,10 @@ def _records_of(
 
 
 def make_vector_index_of(table: OpenTable | RemoteTable, column: str, rows: int) -> None:
-    """Cluster the features into cells, and quantise them to one bit per dimension in each.
+    """Create a vector index with the name of the column.
 
-    The method is RaBitQ (https://arxiv.org/abs/2405.12497). The index has the name of the column.
+    The features are clustered into cells, and in each cell they are quantised to one bit per
+    dimension by RaBitQ (https://arxiv.org/abs/2405.12497).
     """
     cells = max(1, round(rows**0.5 / 6))
     options = {"index_type": "IVF_RQ", "num_bits": 1, "num_partitions": cells}
@@ -196,10 +197,17 @@ def make_vector_index_of(table: OpenTable | RemoteTable, column: str, rows: int)
 
 
 class TableIndex(VideoIndex):
-    """One version of the table ``file`` (a path or URI) of an index, opened for search.
+    """One version of an index in a table, opened for search.
 
-    Rows are numbered in the order of the table, without rows that have no feature. ValueError is
-    raised if it is not the table of an index, or is damaged.
+    Rows are numbered in the order of the table, without the rows that have no feature.
+
+    Args:
+        folder: Folder of the index, or table of videos.
+        file: Path or URI of the table.
+        columns: Names of the columns.
+
+    Raises:
+        ValueError: If the table does not contain an index in these columns, or is damaged.
     """
 
     def __init__(self, folder: str | Path, file: str | Path, columns: IndexColumns = _OWN) -> None:
@@ -216,19 +224,19 @@ class TableIndex(VideoIndex):
         self.version = self._opened.version
         failed = self.call("read", [*columns.state, "_rowoffset"], {"filter": columns.without})
         self._bad = np.sort(failed["_rowoffset"].to_numpy().astype(np.int64))
-        #: For each row without a feature, the row of the first feature behind it.
+        #: For each row without a feature, the row number of the next feature.
         self._behind = self._bad - np.arange(len(self._bad))
         shape = self.call("count", None) - len(self._bad), size
         super().__init__(folder, header, _records_of(failed, columns, None), shape)
         self.indexed = self.call("vector_index", columns.feature)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the table; TableError if it fails."""
+        """Call a method of the table; raise TableError if it fails."""
         with explained("read", self._table, ValueError):
             return self._opened.call(method, *arguments)
 
     def offsets(self, rows: np.ndarray) -> list[int]:
-        """Return the numbers of rows in the table, in which failed files are rows, too."""
+        """Convert row numbers of the index to row numbers of the table, which has more rows."""
         return (rows + np.searchsorted(self._behind, rows, side="right")).tolist()
 
     def _row_numbers(self, offsets: Any) -> np.ndarray:
@@ -258,18 +266,18 @@ class TableIndex(VideoIndex):
 
     @cached_property
     def features(self) -> Matrix:
-        """Features (N, D) float32, in memory if they are few, otherwise read when they are used."""
+        """Features (N, D) float32, which are read into memory if there are few."""
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
     def nearest(
         self, query: np.ndarray, k: int, kept: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find about the k most similar rows. Rows without an entry are compared one by one."""
+        """Find about k similar rows. Rows missing from the vector index are compared exactly."""
         refined = {"refine_factor": _REFINED} if k < _MANY else {}
         how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
-        # Reading features takes longest, so read only the kept rows if they are few.
+        # Reading features takes longest, so with ``kept``, read them only for the rows that remain.
         feature = [self._columns.feature] if kept is None else []
         found = self.call("read", ["_rowoffset", *feature, "_distance"], {"nearest": nearest})
         rows = self._row_numbers(found["_rowoffset"].to_numpy())
@@ -279,7 +287,7 @@ class TableIndex(VideoIndex):
         return rows, self.features[rows]
 
     def matrix_of(self, tables: list[Any], count: int) -> np.ndarray:
-        """Return the features (count, D) of rows that were read, except failed files."""
+        """Return the features (count, D) in rows of the table, without those of failed files."""
         import pyarrow as pa
 
         column = pa.concat_tables(tables)[self._columns.feature].combine_chunks()
@@ -287,14 +295,14 @@ class TableIndex(VideoIndex):
         matrix = values.flatten().to_numpy().reshape(-1, self.shape[1])
         if len(matrix) != count:
             raise ValueError(
-                f"{self._table} is damaged: {count - len(matrix)} files without a failure "
-                "have no feature; build the index from scratch (--rebuild, rebuild=True)"
+                f"{self._table} is damaged: {count - len(matrix)} files have neither a feature nor "
+                "a failure. Build the index from scratch (--rebuild, rebuild=True)"
             )
         return matrix
 
 
 class TableFeatures:
-    """Features of a table as a read-only matrix, whose rows are read when they are used."""
+    """Read-only matrix of the features in a table, which reads rows when they are used."""
 
     def __init__(self, index: TableIndex, column: str) -> None:
         self._index, self._names = index, [column]
@@ -312,14 +320,14 @@ class TableFeatures:
             begin, end, _ = rows.indices(len(self))
             if end <= begin:
                 return np.empty((0, self.shape[1]), dtype=np.float32)
-            # Rows of failed files lie in between.
+            # There may be rows of failed files in between.
             first, last = self._index.offsets(np.array([begin, end - 1]))
             starts = range(first, last + 1, READ_ROWS)
             blocks = [{"offset": at, "limit": min(READ_ROWS, last + 1 - at)} for at in starts]
             parts = [self._index.call("read", self._names, block) for block in blocks]
             return self._index.matrix_of(parts, end - begin)[:: rows.step or 1]
         numbers = np.asarray(rows, dtype=np.int64)
-        # Lance wants each row once, in their order.
+        # Lance expects each row only once, and in ascending order.
         unique, inverse = np.unique(numbers, return_inverse=True)
         if len(unique) == 0:
             return np.empty((*numbers.shape, self.shape[1]), dtype=np.float32)
@@ -331,7 +339,7 @@ class TableFeatures:
 
 
 class TableStore(IndexStore):
-    """The table of an index."""
+    """Index stored as a Lance table."""
 
     listed = False
 
@@ -353,13 +361,14 @@ class TableStore(IndexStore):
         return header, dict(self._known)
 
     def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
-        """Update the table to these records. Rows that :meth:`read` has returned are left as is.
+        """Make the table contain these records.
 
-        A new table exists only when it is complete. An interrupted update leaves some of its rows
-        changed, and the next one changes the rest.
+        Records that :meth:`read` has returned are not written again. A new table appears only when
+        it is complete. After an interrupted update, some rows have changed, and the next update
+        changes the others.
 
         Raises:
-            ValueError: If a feature contains NaN or infinity. Nothing is written.
+            ValueError: If a feature contains NaN or infinity. Nothing is written in this case.
             TableError: If the table cannot be written.
         """
         changed = {p: r for p, r in records.items() if r is not self._known.get(p)}
@@ -375,7 +384,7 @@ class TableStore(IndexStore):
                 size = feature.shape[-1]
         held = any(r.feature is not None for r in self._known.values())
         with explained("write to", self.file):
-            # A table without features does not define their size, so it is made again.
+            # The feature size of a table without features is arbitrary, so it is created again.
             if self.file.exists() and (size is None or (held and size == self.open().shape[1])):
                 self._update(header, records, changed)
             else:
@@ -388,27 +397,27 @@ class TableStore(IndexStore):
         damaged = [f"{self.file / name} is missing" for name in sorted({*noted} - found)]
         for name in sorted(found):
             if name not in noted:
-                damaged.append(f"{self.file / name} has no checksum: update the index")
+                damaged.append(f"{self.file / name} has no checksum. Update the index")
             elif _checksum(self.file / name) != noted[name]:
-                damaged.append(f"{self.file / name} is damaged: its checksum differs")
+                damaged.append(f"{self.file / name} is damaged, because its checksum differs")
         return damaged
 
     def _noted(self) -> dict[str, int]:
-        """Return the checksums that were taken after Lance had written the files, by name."""
+        """Return the recorded checksum of each file by its name."""
         file = self.file.with_name(CHECKSUMS)
         stored = read_json(file) if file.is_file() else {}
         if not isinstance(stored, dict):
-            raise ValueError(f"{file} is not a JSON object: remove it, and update the index")
+            raise ValueError(f"{file} is not a JSON object. Remove it, and update the index")
         return stored
 
     def _summed_files(self) -> list[str]:
-        """Return the files of the table that never change, relative to it."""
+        """Return the paths, relative to the table, of the files that are never modified."""
         folders = [self.file / name for name in _SUMMED]
         files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
         return [file.relative_to(self.file).as_posix() for file in files]
 
     def _note_checksums(self) -> None:
-        """Record checksums of new files, and drop removed files. Lance itself has none."""
+        """Record the checksums of new files, and drop those of removed files."""
         noted = self._noted()
         sums = {
             name: noted[name] if name in noted else _checksum(self.file / name)
@@ -422,7 +431,7 @@ class TableStore(IndexStore):
         table = make_table(str(unfinished), _schema(header, size))
         for rows in _batches(header, records, size):
             table.call("append", rows)
-        del table  # ends its process, before the folder is renamed
+        del table  # This ends the table's process before the folder is renamed.
         if self.file.exists():
             shutil.rmtree(self.file)
         os.replace(unfinished, self.file)
@@ -438,7 +447,7 @@ class TableStore(IndexStore):
             table.call("describe", FEATURE, header_facts(header))
         gone = [path for path in self._known if path not in records]
         windows = header.windows is not None
-        if windows:  # a path has many rows, so delete the old rows before writing the new ones
+        if windows:  # A path has many rows, so delete the old rows and append the new ones.
             gone += [path for path in changed if path in self._known]
         else:
             for rows in _batches(header, changed, size):
@@ -451,7 +460,7 @@ class TableStore(IndexStore):
         table.call("tidy")
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Make or extend the vector index if it is requested, exists, or is worth its time."""
+        """Create the vector index if it is wanted or the table is large; extend an existing one."""
         table = _open_table(self.file)[0]
         with explained("index", self.file, ValueError):
             held, rows = table.call("vector_index", FEATURE), table.call("count", None)
@@ -465,7 +474,8 @@ class TableStore(IndexStore):
         try:
             _open_table(self.file)
         except ValueError as error:
-            # A half-written table cannot be opened. Remove it if it contains only Lance's files.
+            # A table that was only written in part cannot be opened. Remove it if it contains
+            # nothing but Lance's folders.
             damaged = isinstance(error.__cause__, TableError)
             if not damaged or not set(os.listdir(self.file)) <= _PARTS:
                 raise
@@ -483,7 +493,7 @@ def _checksum(file: Path) -> int:
 
 
 def _schema(header: IndexHeader, size: int) -> Any:
-    """Return the ``pyarrow.Schema`` of an index with features of ``size`` numbers."""
+    """Return the ``pyarrow.Schema`` of an index whose features have ``size`` numbers."""
     import pyarrow as pa
 
     return pa.schema(
@@ -499,7 +509,7 @@ def _schema(header: IndexHeader, size: int) -> Any:
 
 
 def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) -> Iterator[Any]:
-    """Yield tables of some rows each; all rows of a file are in one table.
+    """Yield the rows of records in batches. All rows of a file are in the same batch.
 
     A row is a file, a window, or the reason why a file or some of its windows are missing.
     """
@@ -523,7 +533,7 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
         if record.feature is not None:
             spans = [(None, None)] if record.spans is None else record.spans.tolist()
             own = [(*state, "", f, *span) for f, span in zip(record.read(), spans, strict=True)]
-        # Without windows a path has one row, so only the report contains the reason.
+        # Without windows a path has a single row, so a reason besides a feature is not stored.
         if record.feature is None or (record.reason and record.spans is not None):
             own.append((*state, record.reason or "unknown", None, None, None))
         if some and len(some) + len(own) > step:
@@ -535,7 +545,7 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
 
 
 def feature_array(matrix: np.ndarray, missing: Any = None) -> Any:
-    """Return features (N, D) as a ``pyarrow`` array, null for missing features."""
+    """Return features (N, D) as a ``pyarrow`` array, with null for missing features."""
     import pyarrow as pa
 
     values = pa.array(matrix.reshape(-1))

@@ -1,4 +1,4 @@
-"""Frames in a row, and below them the same frames with a number for every cell of the features."""
+"""Strips of frames above their maps, which show a number for each cell of the features."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Perceptually uniform (Smith and van der Walt, matplotlib): equal steps look equal.
+#: Colour map of matplotlib in which equal steps look equal (Smith and van der Walt).
 _COLOURS = "inferno"
-_HEAT = 0.62  # share of a cell's colour; the rest is the frame in grey
+_HEAT = 0.62  # weight of a cell's colour; the remaining weight is that of the frame in grey
 _MARK = (0, 230, 220)  # colour of a marked frame or cell, which stands out on inferno
-_SIDE = 224  # side of a frame on the page, pixels
+_SIDE = 224  # side of a frame on the page in pixels
 
 
 @dataclass(frozen=True, eq=False)
 class MapStrip:
     """Frames of a clip and their maps."""
 
-    name: str  # heading, for example the file
-    note: str  # what the maps show
+    name: str  # heading, such as the file name
+    note: str  # explains the maps
     frames: np.ndarray  # (n, S, S, 3) uint8 RGB
     times: np.ndarray | None  # (n,) seconds; None for an image
-    # (n, h, w), a number for every cell of each frame; None draws only the frames.
+    # (n, h, w) number for each cell of each frame; None without maps.
     maps: np.ndarray | None = None
-    marked: int | None = None  # index of the frame with a border
-    cell: tuple[int, int] | None = None  # row and column in the marked frame, with its own border
-    grid: tuple[int, int] | None = None  # (h, w) of the cells; None if no cell can be marked
+    marked: int | None = None  # index of the marked frame
+    cell: tuple[int, int] | None = None  # row and column of the marked cell in this frame
+    grid: tuple[int, int] | None = None  # (h, w) number of cells; None if no cell is marked
 
     def time_of(self, index: int) -> str:
-        """Return the seconds of a frame as text; ``image`` for an image."""
+        """Return the time of a frame as text; ``image`` for an image."""
         return "image" if self.times is None else f"{self.times[index]:.2f} s"
 
     def overlays(self, scale: Scale) -> list[np.ndarray]:
-        """Return the frames under the colours of their cells; none without maps."""
+        """Return the frames with the colours of their cells; empty without maps."""
         maps = () if self.maps is None else self.maps
         return [heat_frame(f, m, scale) for f, m in zip(self.frames, maps, strict=False)]
 
     def marked_frames(self) -> list[np.ndarray]:
-        """Return the frames, with borders around the marked frame and its cell."""
+        """Return the frames with borders around the marked frame and the marked cell."""
         import cv2
 
         frames = [np.ascontiguousarray(frame) for frame in self.frames]
@@ -78,7 +78,7 @@ class MapStrip:
 
 @dataclass(frozen=True)
 class Scale:
-    """Colour scale of all strips: the darkest and brightest value of a quantity.
+    """Colour scale of all strips: the values of the darkest and the brightest colour.
 
     Raises:
         ValueError: If ``low`` is not below ``high``, or one of them is not finite.
@@ -90,24 +90,25 @@ class Scale:
 
     def __post_init__(self) -> None:
         if not -np.inf < self.low < self.high < np.inf:
-            raise ValueError(f"a scale needs low < high, got {self.low:g} and {self.high:g}")
+            raise ValueError(f"low must be below high, got {self.low:g} and {self.high:g}")
 
     def fraction(self, values: np.ndarray) -> np.ndarray:
-        """Return values from 0 (low or less) to 1 (high or more)."""
+        """Map values to 0 (low or less) to 1 (high or more)."""
         return np.clip((values - self.low) / (self.high - self.low), 0.0, 1.0)
 
 
 def common_scale(maps: Sequence[np.ndarray], name: str) -> Scale:
     """Return the scale from the smallest to the largest value of all maps."""
     low, high = min(float(m.min()) for m in maps), max(float(m.max()) for m in maps)
-    spread = max(high - low, 1e-6 * max(1.0, abs(high)))  # if all values are equal, all are dark
+    # If all values are equal, all cells get the darkest colour.
+    spread = max(high - low, 1e-6 * max(1.0, abs(high)))
     return Scale(low, low + spread, name)
 
 
 def chosen_frames(count: int, most: int, marked: int | None = None) -> np.ndarray:
-    """Choose up to ``most`` of ``count`` frames evenly, with the first, last and marked frame.
+    """Return the ascending indices of at most ``most`` of ``count`` frames, at equal steps.
 
-    Returns their ascending indices. ``marked`` replaces the chosen frame nearest to it.
+    The first and the last frame are chosen. ``marked`` replaces the nearest chosen frame.
     """
     chosen = equal_steps(count, most)
     if marked is not None and marked not in chosen:
@@ -116,9 +117,9 @@ def chosen_frames(count: int, most: int, marked: int | None = None) -> np.ndarra
 
 
 def heat_frame(frame: np.ndarray, values: np.ndarray, scale: Scale) -> np.ndarray:
-    """Return a frame (S, S, 3) uint8 RGB in grey under the colours of its cells (h, w).
+    """Return a frame (S, S, 3) uint8 RGB in grey with the colours of its cells (h, w).
 
-    Cells are drawn with smooth transitions between their centres.
+    Colours change smoothly between the centres of the cells.
     """
     import cv2
 
@@ -132,7 +133,7 @@ def heat_frame(frame: np.ndarray, values: np.ndarray, scale: Scale) -> np.ndarra
 
 @cache
 def _colour_table() -> np.ndarray:
-    """Return (256, 3) RGB values from 0 to 255."""
+    """Return the RGB values (256, 3) of the colour map, from 0 to 255."""
     from matplotlib import colormaps
 
     return colormaps[_COLOURS](np.linspace(0, 1, 256))[:, :3] * 255
@@ -141,9 +142,9 @@ def _colour_table() -> np.ndarray:
 def write_maps(
     path: str | os.PathLike, strips: Sequence[MapStrip], scale: Scale, title: str, note: str
 ) -> None:
-    """Write strips as an image, or as one self-contained HTML page, by the end of the path.
+    """Write strips as a picture or, if the path ends in ``.html``, as a self-contained page.
 
-    ``note`` is a line below the title: the network, its input, the size of the grid.
+    ``note`` is a line below the title.
     """
     if os.fspath(path).lower().endswith((".html", ".htm")):
         write_text(os.fspath(path), render_maps(strips, scale, title, note))
@@ -152,7 +153,7 @@ def write_maps(
 
 
 def draw_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str) -> Figure:
-    """Return the strips as a matplotlib figure, with the colours and their values at the right."""
+    """Draw the strips as a matplotlib figure with a colour bar on the right."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -176,7 +177,7 @@ def draw_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str) -
 
 
 def render_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str) -> str:
-    """Return the strips as one HTML page, frames included; it loads nothing."""
+    """Render the strips as an HTML page that contains all frames and loads nothing."""
     import cv2
 
     def uri(frame: np.ndarray) -> str:
@@ -205,17 +206,17 @@ def render_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str)
 def activation_strips(
     classifier: VideoClassifier, activation: ClassActivation, most: int
 ) -> list[MapStrip]:
-    """Return a strip of at most ``most`` frames per clip; clips of an image network share one.
+    """Return a strip of at most ``most`` frames for each clip of a video.
 
-    The maps show what each cell adds to the score (logit) of the class. The note of a strip
-    contains the score, its bias, the probability of the class, and the most probable class if it is
-    a different class.
+    The maps show how much each cell adds to the score (logit) of the class. The note states the
+    score with its bias, and the probability of the class and of a more probable class. Clips of an
+    image network share one strip.
     """
     label, probabilities = activation.label, activation.probabilities
     about = f"class {classifier.classes[label]}, probability {probabilities[label]:.3f}"
     best = int(probabilities.argmax())
     if best != label:
-        about += f"; most probable: {classifier.classes[best]}, {probabilities[best]:.3f}"
+        about += f", most probable class {classifier.classes[best]}, {probabilities[best]:.3f}"
     found = zip(activation.clips, activation.maps, activation.scores, strict=True)
     strips = []
     for clip, values, score in found:
@@ -225,10 +226,10 @@ def activation_strips(
 
 
 def similarity_strips(similarity: Similarity, most: int) -> list[MapStrip]:
-    """Return the query's strip, with frame and cell marked, then one for each clip of the key.
+    """Return the strip of the query with its marked frame, and a strip for each clip of the key.
 
-    The maps of the key are cosines. The note of a strip states its most similar cell and the time
-    of this cell in seconds. Each strip has at most ``most`` frames.
+    The maps of the key contain cosines. Their notes state time and place of the most similar cell.
+    Each strip has at most ``most`` frames.
     """
     query, frame, cell = similarity.query, similarity.frame, similarity.cell
     what = "the best of all cells" if similarity.best else "the mean of all cells"
@@ -251,24 +252,25 @@ def similarity_strips(similarity: Similarity, most: int) -> list[MapStrip]:
         frame = int(np.flatnonzero(time_steps(len(clip.frames), len(values)) == step)[0])
         when = "" if clip.times is None else f" at {clip.times[frame]:.2f} s,"
         note = (
-            f"most similar:{when} cell {y},{x}, cosine {values.max():.3f}; "
-            f"mean of all cells {values.mean():.3f}"
+            f"most similar:{when} cell {y},{x}, cosine {values.max():.3f} "
+            f"(mean of all cells {values.mean():.3f})"
         )
         keys.append(replace(_strip(clip, values, note, most), name=f"key: {clip.path}"))
     return [first, *_joined(keys, most)]
 
 
 def describe_grid(clip: SeenClip, shape: Sequence[int]) -> str:
-    """Return what a cell of features (t, h, w) stands for, in frames and pixels."""
+    """Describe the clips, and the number and size of the cells of features (t, h, w)."""
     (frames, height, width), (t, h, w) = clip.frames.shape[:3], shape
     clips, step = (f"{n:g} frame{'s' * (n != 1)}" for n in (frames, frames / t))
     return (
-        f"clips of {clips} of {height}x{width} pixels; {t} x {h} x {w} cells (time, rows, "
-        f"columns), one every {step} and {height / h:g} x {width / w:g} pixels"
+        f"clips of {clips} with {height} x {width} pixels; {t} x {h} x {w} cells (time, rows, "
+        f"columns), each of {step} and {height / h:g} x {width / w:g} pixels"
     )
 
 
 def _strip(clip: SeenClip, values: np.ndarray, note: str, most: int) -> MapStrip:
+    """Return a strip of at most ``most`` frames of a clip, with the values of their cells."""
     clip, values = without_image_time(clip, values)
     chosen = chosen_frames(len(clip.frames), most)
     times = None if clip.times is None else clip.times[chosen]
@@ -277,7 +279,7 @@ def _strip(clip: SeenClip, values: np.ndarray, note: str, most: int) -> MapStrip
 
 
 def _joined(strips: list[MapStrip], most: int) -> list[MapStrip]:
-    """Join clips of one frame each to one strip over time. Number other clips and keep them."""
+    """Join clips of one frame to a single strip, and number the names of longer clips."""
     if len(strips) == 1:
         return strips
     if any(len(strip.frames) > 1 or strip.times is None for strip in strips):
@@ -290,5 +292,5 @@ def _joined(strips: list[MapStrip], most: int) -> list[MapStrip]:
         np.concatenate([getattr(strip, name) for strip in strips])[chosen]
         for name in ("frames", "times", "maps")
     )
-    note = f"{len(strips)} clips of one frame; the first: {strips[0].note}"
+    note = f"{len(strips)} clips of one frame. First clip: {strips[0].note}"
     return [replace(strips[0], note=note, frames=frames, times=times, maps=maps)]

@@ -1,41 +1,44 @@
-"""Choice of the logged values that a page draws, with chart and name."""
+"""Charts of logged values: which values a page draws, in which chart, and under which name."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from sce_video.pages.run_record import Row, RunRecord
 from sce_video.utils.metric_names import NOT_FRACTIONS
+from sce_video.utils.records import at
 
-#: Number of bins in a long curve, more than a wide screen has pixels.
+#: Number of bins in a long curve. A wide chart does not have more pixels.
 MAX_BINS = 1000
-#: Curves with at most this many points are kept as they are.
+#: Largest number of points in a curve that is drawn without bins.
 MAX_POINTS = 2 * MAX_BINS
 
 
 @dataclass(frozen=True)
 class Points:
-    """A curve of n points."""
+    """Curve of n points, or of n bins if the curve is long."""
 
-    x: np.ndarray  # iterations, or centres of bins if the curve is reduced
-    y: np.ndarray  # values, or means of bins if reduced; NaN if a bin has no finite value
-    low: np.ndarray | None = None  # smallest value of each bin; None if it is not reduced
-    high: np.ndarray | None = None
-    not_finite: int = 0  # logged values that were NaN or infinite
+    x: np.ndarray  # iterations, or centres of the bins
+    y: np.ndarray  # values, or means of the bins; NaN without a finite value
+    low: np.ndarray | None = None  # smallest value of each bin; None without bins
+    high: np.ndarray | None = None  # largest value of each bin; None without bins
+    not_finite: int = 0  # number of logged values that were NaN or infinite
 
 
 def reduced(
     x: Sequence[float], y: Sequence[float], span: tuple[float, float] | None = None
 ) -> Points:
-    """Return the points of a curve, or of a long one the mean, minimum and maximum of each bin.
+    """Return the points of a curve, or the mean, minimum and maximum of each bin of a long curve.
 
-    Bins are equally wide on ``span``, first and last iteration of all curves of the log, so that
-    they share their x: the middle of each bin that holds a point.
+    Args:
+        x: Iterations.
+        y: Values.
+        span: First and last iteration of the log, between which all bins are equally wide, so that
+            the bins of all curves coincide; None for those of the curve.
     """
     at, values = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     finite = np.isfinite(values)
@@ -44,10 +47,10 @@ def reduced(
         return Points(at, np.where(finite, values, np.nan), not_finite=wrong)
     first, last = span or (at[0], at[-1])
     width = (last - first) / MAX_BINS or 1.0
-    # The last iteration lies on the upper edge of the last bin.
+    # The last iteration is on the upper edge of the last bin, and belongs to that bin.
     bins = np.clip(((at - first) / width).astype(np.int64), 0, MAX_BINS - 1)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    # reduceat goes from each start to the next one; bins without a point have no start.
+    # reduceat reduces from each start to the next one. An empty bin has no start.
     counts = np.add.reduceat(finite.astype(np.float64), starts)
     sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
     low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
@@ -66,18 +69,18 @@ _SCHEDULES = frozenset("lr base_lr momentum lambda_ mu eta tau tau_m weight_deca
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of chart."""
+    """Kind of chart."""
 
     id: str
     title: str  # what is drawn
-    note: str  # how to read it
-    names: Mapping[str, str] = field(default_factory=dict)  # labels, by the names of logged values
-    percent: bool = False  # whether values are shares, drawn in percent
-    online: bool = False  # whether values come from the online evaluation
-    apart: bool = False  # whether each value has its own chart, because sizes differ
+    note: str  # how to read the chart
+    names: Mapping[str, str] = field(default_factory=dict)  # labels of the logged values, by name
+    percent: bool = False  # whether the values are fractions, which are drawn in percent
+    online: bool = False  # whether the values come from the online evaluation
+    apart: bool = False  # whether each value has a chart of its own, because magnitudes differ
 
     def title_of(self, name: str) -> str:
-        """Return the title of a chart of one value."""
+        """Return the title of a chart that draws only one value."""
         several = self.apart or len(self.names) > 1
         return f"{self.title}: {LABELS.get(name, name)}" if several else self.title
 
@@ -86,13 +89,13 @@ KINDS = (
     Kind(
         "loss",
         "Loss",
-        "It should fall below chance level, the loss of a network that tells no samples apart.",
+        "It should fall below chance level, the loss of a network that cannot tell samples apart.",
         {"loss": "loss"},
     ),
     Kind(
         "part",
         "Loss",
-        "A part of the loss, before its weight.",
+        "Term of the loss, before it is multiplied by its weight.",
         {
             "infonce": "InfoNCE",
             "ressl": "ReSSL",
@@ -106,7 +109,7 @@ KINDS = (
     Kind(
         "knn",
         "kNN accuracy during training",
-        "Nearest neighbours of labelled videos: how good the representation is by now.",
+        "Current quality of the representation: accuracy of nearest neighbours in labelled videos.",
         {"knn_top1": "top-1", "knn_top5": "top-5"},
         percent=True,
         online=True,
@@ -114,73 +117,74 @@ KINDS = (
     Kind(
         "rank",
         "Effective rank of the representation",
-        "In how many directions the features of a batch differ. Close to 1: collapsed.",
+        "Number of directions in which the features of a batch differ. Close to 1 means collapse.",
         {"h_rank": "effective rank of h"},
     ),
     Kind(
         "spread",
         "Spread per dimension",
-        "Standard deviation of normalised features (h) and embeddings (z), about 1 when well "
-        "spread. Close to 0: collapsed.",
+        "Standard deviation of normalised features (h) and embeddings (z). It is about 1 if they "
+        "are well spread, and close to 0 after a collapse.",
         {"h_std": "representation h", "z_std": "embedding z"},
     ),
     Kind(
         "similarity",
         "Similarity of query and key",
-        "Mean cosine of two views of one video. 1 from the first steps on: collapsed.",
+        "Mean cosine of two views of a video. If it is 1 from the first steps on, the network has "
+        "collapsed.",
         {"positive_similarity": "cosine"},
     ),
     Kind(
         "entropy",
         "Entropy of the targets",
-        "In nats; 0 when all weight is on one sample.",
+        "In nats. It is 0 if all weight is on one sample.",
         {"target_entropy": "targets", "code_entropy": "codes"},
     ),
     Kind(
         "online_rank",
         "Online evaluation: effective rank",
-        "Of the features of the evaluated videos.",
+        "Computed from the features of the evaluated videos.",
         {"effective_rank": "effective rank"},
         online=True,
     ),
     Kind(
         "online_spread",
         "Online evaluation: spread per dimension",
-        "Of the features of the evaluated videos, about 1 when well spread.",
+        "Computed from the features of the evaluated videos, about 1 if they are well spread.",
         {"feature_std": "spread per dimension"},
         online=True,
     ),
     Kind(
         "grad_norm",
         "Norm of the gradient",
-        "Spikes go with a loss that jumps.",
+        "The loss often jumps where the norm has spikes.",
         {"grad_norm": "norm"},
     ),
     Kind(
         "data_wait",
         "Share of time spent waiting for data",
-        "Above 30 % the decoders are too slow for the network: more workers, or repacked videos.",
+        "Above 30 %, decoding is too slow for the network. Use more workers, or repack the videos.",
         {"data_wait": "data wait"},
         percent=True,
     ),
-    Kind("rate", "Videos per second", "Of all processes together.", {"videos_per_s": "videos/s"}),
+    Kind("rate", "Videos per second", "Sum over all processes.", {"videos_per_s": "videos/s"}),
     Kind(
         "seconds",
-        "Seconds of a step",
-        "The whole step, and the part of it that waits for data.",
+        "Seconds per step",
+        "Time of the whole step, and the time during which it waits for data.",
         {"step_seconds": "step", "data_seconds": "data"},
     ),
     Kind(
         "repeats",
-        "RGB differences of frames that repeat",
-        "Share of the clips of RGB differences in which frames repeat, and that stay RGB for it.",
+        "RGB differences of repeated frames",
+        "Share of the clips in which frames repeat, and of those that remain RGB for this reason.",
         {"diff_repeats": "frames repeat", "diff_as_rgb": "stay RGB"},
         percent=True,
     ),
-    Kind("memory", "Memory of the GPU", "Largest so far, in MB.", {"memory": "memory"}),
+    Kind("memory", "GPU memory", "Largest value so far, in MB.", {"memory": "memory"}),
 )
 
-#: Names of the curves, by logged value.
+#: Names of the curves by the names of the logged values.
 LABELS = {name: label for kind in KINDS for name, label in kind.names.items()} | {
     "lr": "learning rate",
     "momentum": "target momentum",
@@ -190,22 +194,17 @@ LABELS = {name: label for kind in KINDS for name, label in kind.names.items()} |
 
 @dataclass(frozen=True)
 class Curve:
-    """A named curve. ``slot`` selects its colour.
+    """Curve in a chart."""
 
-    Slots 0 to 7 are the colours of the theme. From 8 on, they repeat and the line is dashed.
-    ``name`` is the name of the logged value. ``label`` is the text of the legend, in a comparison
-    the run.
-    """
-
-    name: str
-    label: str
+    name: str  # name of the logged value
+    label: str  # text in the legend; in a comparison, the name of the run
     points: Points
-    slot: int = 0
+    slot: int = 0  # colour of the theme; from 8 on, colours repeat and the line is dashed
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with one or several curves, and constant lines (label, value)."""
+    """Chart with one or several curves, and constant lines (label, value)."""
 
     id: str
     title: str
@@ -214,7 +213,7 @@ class Chart:
     lines: list[tuple[str, float]] = field(default_factory=list)
     percent: bool = False
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return the chart as JSON data for charts.js."""
         return {
             "id": self.id,
@@ -233,37 +232,36 @@ class Chart:
 
     @property
     def not_finite(self) -> int:
-        """Return the number of values that cannot be drawn."""
+        """Number of values that cannot be drawn."""
         return sum(curve.points.not_finite for curve in self.curves)
 
 
-def _numbers(values: Any) -> list[float | int | None] | None:
-    """Round values to six digits. Values that are not finite become None, as JSON has no NaN."""
+def _numbers(values: np.ndarray | None) -> list[float | int | None] | None:
+    """Round values to six digits, and replace values that are not finite by None for JSON."""
     if values is None:
         return None
     found: list[float | int | None] = []
     for value in values.tolist():
         if not math.isfinite(value):
             found.append(None)
-        else:  # in the page, 3 is shorter than 3.0
+        else:  # An integer is shorter in the page: 3 instead of 3.0.
             found.append(int(value) if value == int(value) else float(f"{value:.6g}"))
     return found
 
 
 def scheduled_names(record: RunRecord) -> set[str]:
-    """Return names of values that the run's schedules set, and usual names of such values."""
-    hooks = record.config.get("custom_hooks") or []
+    """Return the names of values that the run's schedules set, and usual names of such values."""
+    hooks = at(record.config, "custom_hooks") or []
     hooks = hooks.values() if isinstance(hooks, dict) else hooks
-    named = (hook.get("model") for hook in hooks if isinstance(hook, dict))
-    return set(_SCHEDULES).union(*(model for model in named if isinstance(model, dict)))
+    return set(_SCHEDULES).union(*(at(hook, "model", dict) or {} for hook in hooks))
 
 
 def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
     """Return the charts of a run, and the scheduled values (label, value) that are constant.
 
-    A chart of :data:`KINDS` is left out if none of its values was logged. Schedules that vary
-    follow the losses. Values that belong to no kind come last, each in its own chart: first values
-    of the log, then of the online evaluation, then of the validation.
+    The charts of :data:`KINDS` for which values were logged come first, with varying schedules
+    after the losses. Other values have a chart each, at the end: those of the log, then those of
+    the online evaluation, then those of the validation.
     """
     rows, online = record.scalars, record.evaluations
     charts = []
@@ -273,7 +271,7 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
         if kind.id == "loss" and record.chance:
             lines = [("chance level", record.chance)]
         elif kind.id == "loss":
-            kind = replace(kind, note="What is minimised.")
+            kind = replace(kind, note="Value that the training minimises.")
         logged = set().union(*source)
         found = [name for name in kind.names if name in logged]
         if kind.apart:
@@ -284,8 +282,9 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
             charts.append(_chart(kind, found, source, lines))
     schedules, constant = _schedules(record)
     known = {name for kind in KINDS for name in kind.names} | scheduled_names(record) | _NOT_DRAWN
-    evaluated = Kind("online", "Online evaluation: ", "Of the features of the evaluated videos.")
-    validated = Kind("val", "Validation: ", "Of the validation set.")
+    about = "Computed from the features of the evaluated videos."
+    evaluated = Kind("online", "Online evaluation: ", about)
+    validated = Kind("val", "Validation: ", "Computed on the validation set.")
     others = _other_charts(rows, known, Kind("value", "", "Logged by the method."))
     others += _other_charts(online, known | {"seconds"}, evaluated)
     others += _other_charts(record.validations, set(_NOT_DRAWN), validated)
@@ -294,6 +293,7 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
 
 
 def _of(rows: Sequence[Row], name: str) -> tuple[list[float], list[float]]:
+    """Return iterations and values of a logged value."""
     pairs = [(row["iter"], row[name]) for row in rows if isinstance(row.get(name), int | float)]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
@@ -313,7 +313,7 @@ def _chart(
 
 
 def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
-    """Return the schedules' charts, the learning rate first, and (label, value) if constant."""
+    """Return charts of varying schedules, the learning rate first, and the constant ones."""
     charts, constant = [], []
     for name in sorted(scheduled_names(record), key=lambda name: (name != "lr", name)):
         if not (values := _of(record.scalars, name)[1]):
@@ -328,7 +328,7 @@ def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
 
 
 def _other_charts(rows: Sequence[Row], known: set[str], like: Kind) -> list[Chart]:
-    """Return a chart for each value that belongs to no kind, such as a custom method's values."""
+    """Return a chart for each value without a kind, such as the values of the user's own method."""
     charts = []
     for i, name in enumerate(sorted(set().union(*rows) - known)):
         if values := _of(rows, name)[1]:
@@ -340,10 +340,10 @@ def _other_charts(rows: Sequence[Row], known: set[str], like: Kind) -> list[Char
 
 
 def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:
-    """Return a chart for every value that a run has logged, with a curve for each run.
+    """Return a chart for each logged value, with a curve for each run that has logged it.
 
-    The slot of a curve is the place of its run in ``records``; a run without the value has no
-    curve. Validations are not drawn, nor are values of the online evaluation without a kind.
+    The slot of a curve is the index of its run in ``records``. Validations are not drawn, and
+    values of the online evaluation only if they have a kind.
     """
     kinds = [(name, kind) for kind in KINDS for name in kind.names]
     scheduled = set().union(*map(scheduled_names, records))

@@ -1,4 +1,4 @@
-"""Page of ``sce-video choose``, with a table of candidates, their differences and neighbours."""
+"""Page of ``sce-video choose``: a table of candidates, with differences and neighbours."""
 
 from __future__ import annotations
 
@@ -12,32 +12,20 @@ from sce_video.utils.html_template import render_template
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """Candidate or baseline in the table.
+    """Row of a candidate or a baseline."""
 
-    Attributes:
-        name: Name of the candidate.
-        cells: Texts for the columns.
-        is_floor: Whether it is a baseline that any candidate should exceed.
-        recommended: Whether it is the recommended candidate.
-    """
-
-    name: str
-    cells: tuple[str, ...]
-    is_floor: bool = False
+    name: str  # name of the candidate
+    cells: tuple[str, ...]  # text of each column
+    is_floor: bool = False  # whether it is a baseline that any candidate should exceed
     recommended: bool = False
 
 
 @dataclass(frozen=True)
 class ChoiceTable:
-    """Table that the terminal and the page show.
+    """Table for the terminal and for the page."""
 
-    Attributes:
-        columns: Titles of the columns after the name.
-        rows: Candidates and baselines.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[ChoiceRow, ...]
+    columns: tuple[str, ...]  # titles of the columns after the name
+    rows: tuple[ChoiceRow, ...]  # candidates and baselines
 
     def lines(self) -> list[str]:
         """Return the table as lines of text with aligned columns."""
@@ -52,36 +40,22 @@ class ChoiceTable:
 
 @dataclass(frozen=True)
 class ChoicePage:
-    """Content of the page.
+    """Content of the page."""
 
-    Attributes:
-        title: Name of the videos.
-        sample: Sentence about the number and use of the videos.
-        heading: Recommendation in a few words.
-        command: Command line to run next; empty if none is recommended.
-        reasons: Sentences that explain the recommendation.
-        notes: Remarks on the sample.
-        table: Table of the candidates.
-        best: Name of the best candidate; empty without labels.
-        differences: Points by which the best candidate exceeds all others, with intervals.
-        parts: Nearest neighbours according to some candidates.
-        failures: Path and reason of each video that could not be decoded.
-    """
-
-    title: str
-    sample: str
-    heading: str
-    command: str
-    reasons: Sequence[str]
-    notes: Sequence[str]
-    table: ChoiceTable
-    best: str
-    differences: ChoiceTable
-    parts: Sequence[Part]
-    failures: Sequence[tuple[str, str]]
+    title: str  # name of the videos
+    sample: str  # sentence about the number and use of the videos
+    heading: str  # recommendation in a few words
+    command: str  # next command to run; empty if none is recommended
+    reasons: Sequence[str]  # sentences that explain the recommendation
+    notes: Sequence[str]  # remarks about the sample
+    table: ChoiceTable  # the candidates
+    best: str  # name of the best candidate; empty without labels
+    differences: ChoiceTable  # points by which the best candidate exceeds each other one
+    parts: Sequence[Part]  # nearest neighbours according to some candidates
+    failures: Sequence[tuple[str, str]]  # path and reason of each video that cannot be decoded
 
 
 def render_choice(page: ChoicePage) -> str:
-    """Render the page. All of its content is escaped, and it loads nothing from elsewhere."""
+    """Render the page. All content is escaped, and the page loads nothing."""
     values = {**vars(page), **page_frame([], draws=False)}
     return render_template("sce_video.pages", "choose.html", values)

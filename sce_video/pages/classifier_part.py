@@ -1,4 +1,4 @@
-"""The test of a classifier on the page of its run: accuracy, confusions, mistakes as clips."""
+"""Parts of a page that show a classifier's test: accuracy, confusions, and mistakes as clips."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, ClipTile, ClipTiles
 from sce_video.pages.parts import Part, label_name, render_part, sentence_part
 from sce_video.pages.run_record import RunRecord, RunResult
+from sce_video.utils.records import at
 from sce_video.utils.run_files import PROBE, RESULTS
 
-#: Number of classes up to which the whole confusion matrix is drawn, so that its cells stay
-#: readable.
+#: Largest number of classes for which the confusion matrix is drawn. More would be unreadable.
 _MAX_CLASSES = 30
-#: Maximum number of listed pairs of confused classes.
+#: Largest number of listed pairs of confused classes.
 _MAX_PAIRS = 20
-#: Maximum number of most confident mistakes shown, each as a clip.
+#: Largest number of mistakes that are shown as clips.
 _MISTAKES = 12
 
 
@@ -35,15 +35,15 @@ def classifier_parts(
     Args:
         record: Record of the run, with the results of the test and of the linear probe.
         scores: Class scores (N, K), labels and paths of the test videos.
-        max_bytes: Maximum size of all images together, bytes.
-        reader: Reader of the files. None shows no clips.
+        max_bytes: Largest total size of all images in bytes.
+        reader: Reader of the files; None to show no clips.
     """
     labelled = torch.nonzero(scores.labels >= 0).flatten()
     if not len(labelled):
         title = "Test of the classifier"
         return [sentence_part("classifier", title, "The tested videos have no labels.", True)]
     rows = scores.subset(labelled)
-    names = [str(name) for name in record.data.get("classes") or []]
+    names = [str(name) for name in at(record.data, "classes", list) or []]
     parts = [_accuracy(record, rows), _confusion(rows, names)]
     if reader is not None:
         parts.append(_mistakes(rows, names, max_bytes, reader))
@@ -51,22 +51,22 @@ def classifier_parts(
 
 
 def confusion_counts(scores: Tensor, labels: Tensor) -> Tensor:
-    """Count the videos of each true class (row) by their highest-scoring class: (K, K) int64."""
+    """Count the videos (K, K) int64 of each true class (row) by the class with the best score."""
     k = scores.shape[1]
     return torch.bincount(labels * k + scores.argmax(dim=1), minlength=k * k).view(k, k)
 
 
 class Mistake(NamedTuple):
-    """A wrongly classified video: its row, the class of its highest score, the two scores."""
+    """Wrongly classified video."""
 
     row: int
-    predicted: int
-    score: float
+    predicted: int  # class with the best score
+    score: float  # score of this class
     own_score: float  # score of the true class
 
 
 def confident_mistakes(scores: Tensor, labels: Tensor, most: int) -> list[Mistake]:
-    """Return at most ``most`` wrongly classified videos, the highest score first."""
+    """Return the ``most`` wrongly classified videos with the highest scores, highest first."""
     best, predicted = scores.max(dim=1)
     wrong = torch.nonzero(predicted != labels).flatten()
     order = wrong[best[wrong].argsort(descending=True, stable=True)][:most].tolist()
@@ -76,13 +76,13 @@ def confident_mistakes(scores: Tensor, labels: Tensor, most: int) -> list[Mistak
 
 
 def _accuracy(record: RunRecord, rows: Rows) -> Part:
-    """Show the accuracy next to the frozen network's linear probe and the largest class."""
+    """Show the accuracy next to that of a linear probe and of the most frequent class."""
     tested, probed = record.result(RESULTS), record.result(PROBE)
-    probe_of = "linear probe of the network that it started from, frozen"
+    probe_of = "linear probe of the frozen network before finetuning"
     largest = float(rows.labels.bincount().max()) / len(rows)
     lines = [
         _line("this classifier, all views", tested, "top1"),
-        _line("the same, one view", tested, "one_view_top1"),
+        _line("this classifier, one view", tested, "one_view_top1"),
         _line("mean over the classes", tested, "mean_class_accuracy"),
         _line(probe_of, probed, "linear_top1"),
         _line("always the most frequent class", RunResult({"top1": largest}), "top1"),
@@ -96,16 +96,18 @@ def _accuracy(record: RunRecord, rows: Rows) -> Part:
 
 
 class _Line(NamedTuple):
+    """Accuracy as text and as a bar."""
+
     name: str
     value: str
     interval: str
-    # Ends of the bar and of the interval on it, in percent.
-    width: float
-    low: float
+    width: float  # length of the bar, percent
+    low: float  # ends of the interval on the bar, percent
     high: float
 
 
 def _line(name: str, result: RunResult, metric: str) -> _Line | None:
+    """Return the line of a metric; None if the result does not contain it."""
     value, ends = result.value(metric), result.interval(metric)
     if value is None or not 0 <= value <= 1:
         return None
@@ -115,7 +117,7 @@ def _line(name: str, result: RunResult, metric: str) -> _Line | None:
 
 
 def _beside_probe(folder: str) -> str:
-    """Compare a classifier with the linear probe on their common videos, in a sentence."""
+    """Return a sentence that compares the classifier with the linear probe; empty without one."""
     try:
         found = [load_outcomes(outcomes_path(Path(folder, name))) for name in (RESULTS, PROBE)]
         columns = [
@@ -134,17 +136,17 @@ def _beside_probe(folder: str) -> str:
     low, high = (100 * ends[0]).tolist()
     gain = f"{100 * gains.mean():+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
     if low > 0:
-        return f"Training has helped: {gain} against the linear probe of the same frozen features."
+        return f"The classifier is better than a linear probe of the frozen features: {gain}."
     if high < 0:
         return (
-            f"The linear probe of the frozen features is better ({gain}): the training has changed "
-            "the network too much, or was too short. Try --frozen 4, or a smaller --lr."
+            f"A linear probe of the frozen features is better ({gain}), because finetuning was too "
+            "short or changed the network too much. Try --frozen 4, or a smaller --lr."
         )
-    return f"Not decided against the linear probe of the same frozen features: {gain}."
+    return f"No clear difference from a linear probe of the frozen features: {gain}."
 
 
 def _confusion(rows: Rows, names: Sequence[str]) -> Part:
-    """Show which classes were confused: a matrix, or the most frequent pairs of many classes."""
+    """Show which classes were confused, as a matrix or, for many classes, as a list of pairs."""
     k, predicted = rows.num_classes, rows.values.argmax(dim=1)
     wrong = predicted != rows.labels
     found, times = (rows.labels * k + predicted)[wrong].unique(return_counts=True)
@@ -170,28 +172,30 @@ def _confusion(rows: Rows, names: Sequence[str]) -> Part:
 
 
 class _ShownMistake(NamedTuple):
-    name: str  # folder and file name
+    """Mistake as it is shown on the page."""
+
+    name: str  # file name with its folder
     own: str | None  # true class
-    predicted: str | None
-    score: str  # score of the predicted class, percent
-    own_score: str  # score of the true class, percent
+    predicted: str | None  # predicted class
+    score: str  # score of the predicted class in percent
+    own_score: str  # score of the true class in percent
     tile: ClipTile
 
 
 def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipReader) -> Part:
-    """Show as clips the mistakes about which the classifier was most confident."""
+    """Show the most confident mistakes as clips."""
     found = confident_mistakes(rows.values, rows.labels, _MISTAKES)
     title = "Most confident mistakes"
     if not found:
-        right = f"All {len(rows)} test videos are classified rightly."
+        right = f"All {len(rows)} test videos are classified correctly."
         return sentence_part("mistakes", title, right, True)
-    # The page makes no requests: files in a store are named, not shown.
+    # Creating the page must not cause requests, so videos in an object store are not shown.
     files = [rows.paths[m.row] for m in found if "://" not in rows.paths[m.row]]
     tiles = ClipTiles(files, max_bytes, reader)
 
     def shown(mistake: Mistake) -> _ShownMistake:
         path = rows.paths[mistake.row]
-        in_store = ClipTile(problem="in a store")
+        in_store = ClipTile(problem="in an object store")
         return _ShownMistake(
             name="/".join(Path(path).parts[-2:]),
             own=label_name(int(rows.labels[mistake.row]), names),

@@ -1,4 +1,4 @@
-"""A page with rows of clips: groups of videos, each with a heading, which play on hover."""
+"""Page with groups of videos, shown as rows of clips that play on hover."""
 
 from __future__ import annotations
 
@@ -12,45 +12,44 @@ from sce_video.utils.html_template import render_template
 
 
 class ShownClip(NamedTuple):
-    """A video of a page: displayed name, and path or row of a table."""
+    """Video on the page."""
 
-    name: str
-    file: str
+    name: str  # displayed name
+    file: str  # path, or row of a table
     fact: str = ""  # text about the clip
-    mark: str = ""  # a word in front of that, emphasised
     decision: str = ""  # initial choice on the page; empty if there is nothing to decide
     quality: Mapping[str, int] = {}  # numbers that are larger for the better video
 
 
 class ClipRow(NamedTuple):
-    """Videos that belong together, with a heading and a sentence behind it."""
+    """Row of videos that belong together."""
 
-    title: str
+    title: str  # heading
     clips: Sequence[ShownClip]
-    note: str = ""
-    beyond: Sequence[str] = ()  # names of videos of the row that are not shown
+    note: str = ""  # text after the heading
+    beyond: Sequence[str] = ()  # names of videos that belong to the row but are not shown
 
 
 class Choices(NamedTuple):
-    """Choices that a reader can make on the clips of a section. The page saves them as a file.
+    """Choices that a reader can make for the clips of a section, and saves as a file.
 
-    The file's header is ``path,decision,other``. If a reader changes a row of clips, each clip with
-    the first choice gets a line. Each clip with the last choice gets a line for every other video
-    in its row.
+    The columns of the file are ``path,decision,other``. In every row that the reader has changed,
+    each clip with the first choice gets a line. Each clip with the last choice gets a line for
+    every other video in the row.
     """
 
-    file: str  # name
-    names: tuple[str, str, str]
-    decided: Sequence[tuple[str, str, str]]  # lines from before, kept unless they are changed
-    best: Mapping[str, str]  # words of a button, and the key of the quality that it chooses by
+    file: str  # name of the file
+    names: tuple[str, str, str]  # names of the choices
+    decided: Sequence[tuple[str, str, str]]  # earlier lines, which are kept unless they change
+    best: Mapping[str, str]  # quality by which a button chooses, by the words on the button
 
 
 class ClipSection(NamedTuple):
-    """A section of a page."""
+    """Section of the page."""
 
     id: str  # letters and hyphens
     title: str
-    note: str  # what is shown
+    note: str  # explains what is shown
     rows: Sequence[ClipRow] = ()
     choices: Choices | None = None
 
@@ -66,17 +65,17 @@ def write_clip_groups(
     max_bytes: int = 6_000_000,
     reader: ClipReader | None = None,
 ) -> None:
-    """Write the page as one self-contained HTML file, which loads and runs nothing.
+    """Write the page as one self-contained HTML file.
 
     Args:
         path: Path of the file.
         title: Heading of the page.
         lead: Sentence below the heading.
-        facts: Numbers and what they count, shown in a row.
+        facts: Numbers in a row, each with a description.
         sections: Sections of the page, in order.
         notes: Sentences that a reader must see.
-        max_bytes: Maximum size of all images together, bytes.
-        reader: Reader of the files. None creates one that spends at most a minute.
+        max_bytes: Largest total size of all images in bytes.
+        reader: Reader of the files; None for one that spends at most a minute.
     """
     clips = [clip for section in sections for row in section.rows for clip in row.clips]
     files = (clip.file for clip in clips)

@@ -1,4 +1,4 @@
-"""Comparison of several runs: which differences are chance, and the page that shows them."""
+"""Comparison of runs: statistical tests of their differences, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import combinations
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 
@@ -33,16 +32,16 @@ from sce_video.pages.run_record import (
 from sce_video.utils.html_template import render_template
 from sce_video.utils.run_files import EVALUATIONS, METRICS
 
-#: Adjusted p-value below which a change is called a difference.
+#: Significance level for the adjusted p-value of a difference.
 ALPHA = 0.05
 
 
 @dataclass(frozen=True)
 class SeedMean:
-    """A metric of runs that differ only in their seed."""
+    """Mean of a metric over runs that differ only in their seed."""
 
-    group: str  # name of the runs
-    file: str  # with the results
+    group: str  # names of the runs
+    file: str  # file with the results
     metric: str
     mean: float
     deviation: float  # standard deviation (n - 1)
@@ -50,7 +49,7 @@ class SeedMean:
 
     @property
     def text(self) -> str:
-        """Return ``84.20 % ± 0.35 (3 seeds)``."""
+        """Mean and deviation as ``84.20 % ± 0.35 (3 seeds)``."""
         value = metric_text(self.metric, self.mean)
         percent = value.endswith("%")
         spread = f"{100 * self.deviation:.2f}" if percent else number_text(self.deviation)
@@ -59,9 +58,9 @@ class SeedMean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A test of two runs, or groups of seeds, on the same videos for one metric."""
+    """Test of one metric for two runs, or groups of seeds, on the same videos."""
 
-    file: str  # with the results
+    file: str  # file with the results
     metric: str  # a fraction
     first: str  # name of a run, or of a group of runs that differ only in their seed
     second: str
@@ -74,14 +73,14 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Return ``within chance``, or the better of the two."""
+        """Name of the better of the two, or ``within chance``."""
         if self.adjusted >= ALPHA:
             return "within chance"
         return f"{self.second if self.change > 0 else self.first} is better"
 
     @property
     def points(self) -> str:
-        """Return ``+2.10 [-0.40, +4.60]``, in percentage points."""
+        """Change and interval in percentage points, as ``+2.10 [-0.40, +4.60]``."""
         ends = ""
         if self.interval is not None:
             ends = f" [{100 * self.interval[0]:+.2f}, {100 * self.interval[1]:+.2f}]"
@@ -89,37 +88,37 @@ class Difference:
 
     @property
     def p_text(self) -> str:
-        """Return ``0.021`` and, if it was corrected for several pairs, ``0.063`` after it."""
+        """Uncorrected p-value, followed by the corrected one if there are several pairs."""
         plain = _p(self.p_value)
         return plain if self.adjusted == self.p_value else f"{plain}, Holm {_p(self.adjusted)}"
 
 
 @dataclass(frozen=True)
 class Chance:
-    """Statistical statements about the differences of runs."""
+    """Statistics of the differences between runs."""
 
-    seeds: list[SeedMean] = field(default_factory=list)  # one for each group of runs
-    differences: list[Difference] = field(default_factory=list)  # for each two runs or groups
+    seeds: list[SeedMean] = field(default_factory=list)  # means of each group of runs
+    differences: list[Difference] = field(default_factory=list)  # tests of all pairs
     notes: list[str] = field(default_factory=list)  # what could not be tested, and why
 
     @property
     def scope(self) -> list[str]:
-        """Return sentences about what the differences' intervals and p-values cover."""
+        """Sentences about the sources of variation that intervals and p-values cover."""
         runs = [sorted(d.runs) for d in self.differences]
         said = {
-            "Of single runs the spread over seeds is not known: interval and p-value tell how the "
-            "difference of these two networks depends on the choice of videos, and not what "
-            "another seed would give.": any(most == 1 for _, most in runs),
-            "Of several seeds interval and p-value cover both other seeds and other videos.": any(
-                most > 1 for _, most in runs
+            "The spread over seeds is not known for single runs, so interval and p-value only "
+            "describe how the difference between these two networks depends on the choice of "
+            "videos. Another seed may give another difference.": any(most == 1 for _, most in runs),
+            "With several seeds, interval and p-value cover both other seeds and other videos.": (
+                any(most > 1 for _, most in runs)
             ),
-            "Where one of the two is a single run, its spread over seeds is taken to be that of "
+            "If one of the two is a single run, its spread over seeds is assumed to equal that of "
             "the other.": any(least == 1 < most for least, most in runs),
         }
         return [sentence for sentence, applies in said.items() if applies]
 
     def lines(self) -> list[str]:
-        """Return lines for the terminal."""
+        """Return the statistics as lines for the terminal."""
         means = [f"{m.group}, {m.metric} of {m.file}: {m.text}" for m in self.seeds]
         tests = [
             f"{d.metric} of {d.file}, {d.first} to {d.second}: {d.points} points, p {d.p_text}: "
@@ -134,18 +133,21 @@ def _p(value: float) -> str:
 
 
 _SEED = "randomness.seed"
-#: Names of the loss and the collapse metrics in a logged step
+#: Logged values of a step that are averaged over seeds: the loss and signs of a collapse
 _LOGGED = ("loss", "h_rank", "h_std")
+#: Values in a row of the online evaluation that are not metrics
 _NOT_METRICS = frozenset({"epoch", "iter", "videos", "failures", "seconds", "error"})
 
 
 def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
-    """Compute means over seeds, and test each pair of groups in each metric of each file.
+    """Compute means over seeds, and test all pairs of groups in every metric of every file.
 
-    Means are computed for the files with results, the last online evaluation and the last logged
-    step. With groups of seeds, the test generalises to other seeds and videos. With single runs, it
-    generalises only to other videos. Missing or mismatching results give a note. The records must
-    have different names.
+    Means are computed for the result files, the last online evaluation and the last logged step.
+    Tests of groups of seeds generalise to other seeds and other videos, tests of single runs only
+    to other videos. A note explains why results could not be compared.
+
+    Args:
+        records: Records of the runs, which have different names.
     """
     groups = seed_groups(records)
     files = sorted({file for record in records for file in record.results})
@@ -164,7 +166,7 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
                 for one in _tests(file, names, (outcomes[names[0]], outcomes[names[1]])):
                     families.setdefault(one.metric, []).append(one)
             except ValueError as error:
-                notes.append(f"{' and '.join(names)} are not compared: {error}.")
+                notes.append(f"{' and '.join(names)} are not compared, because {error}.")
         for family in families.values():  # all pairs for one metric of one file
             adjusted = zip(family, holm([one.p_value for one in family]), strict=True)
             differences += [replace(one, adjusted=p) for one, p in adjusted]
@@ -172,16 +174,16 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
 
 
 def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """Group runs that differ only in their seed, by name. Runs with equal seeds are not grouped.
+    """Group runs that differ only in their seed.
 
     The name of a group consists of the names of its runs, joined by ``" + "``. Runs with equal
-    settings stay separate if the seed of one is unknown or two have the same seed.
+    settings stay separate if a seed is unknown, or if two of them have the same seed.
     """
     found: dict[tuple, list[tuple[str, RunRecord]]] = {}
     for record in records:
         settings = flattened(record.config)
         seed = settings.pop(_SEED, "")
-        # The settings without the seed identify a group.
+        # Runs with the same settings except the seed belong together.
         key = tuple(sorted(settings.items())) if settings else (record.name,)
         found.setdefault(key, []).append((seed, record))
     groups = {}
@@ -194,7 +196,7 @@ def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def _seed_means(groups: dict[str, list[RunRecord]], files: Sequence[str]) -> list[SeedMean]:
-    """Average each group's results in all files, then its values logged at a common iteration."""
+    """Average the metrics of each group, and values that all its runs logged at one iteration."""
     means = []
     for group, records in groups.items():
         if len(records) == 1:
@@ -221,7 +223,7 @@ def _seed_means(groups: dict[str, list[RunRecord]], files: Sequence[str]) -> lis
 def _outcomes(
     group: str, records: Sequence[RunRecord], file: str, notes: list[str]
 ) -> list[Outcomes] | None:
-    """Return the sorted outcomes of each run in a group; None with a note if any is missing."""
+    """Return the sorted outcomes of a group's runs; if any are missing, add a note instead."""
     parts: list[Outcomes] = []
     for record in records:
         path = outcomes_path(Path(record.folder, file))
@@ -230,7 +232,7 @@ def _outcomes(
         except FileNotFoundError:
             notes.append(
                 f"{record.name} has no outcomes of single videos next to {file} "
-                f"({Path(path).name}), so its differences are not tested. Evaluate it again."
+                f"({Path(path).name}), so it is not tested. Evaluate it again."
             )
             return None
         except (OSError, ValueError) as error:
@@ -244,13 +246,13 @@ def _outcomes(
         for part in parts[1:]:
             check_same_videos(parts[0], part)
     except ValueError as error:
-        notes.append(f"The seeds {group} are not compared as one: {error}.")
+        notes.append(f"The seeds {group} are not tested as a group, because {error}.")
         return None
     return parts
 
 
 def check_same_videos(first: Outcomes, second: Outcomes) -> None:
-    """Raise ValueError with a count unless both sorted outcomes have the same labelled samples."""
+    """Raise ValueError unless two sorted outcomes belong to the same labelled videos."""
     if first.paths == second.paths and np.array_equal(first.labels, second.labels):
         return
     left, right = (
@@ -259,19 +261,19 @@ def check_same_videos(first: Outcomes, second: Outcomes) -> None:
     one, other = left - right, right - left
     path, label = next(iter(one or other))
     raise ValueError(
-        f"a paired test needs the same labelled videos: {one.total()} of {left.total()} are only "
-        f"in the first, {other.total()} of {right.total()} only in the second, for example {path} "
-        f"with label {label}; evaluate both on one list"
+        f"a paired test needs the same labelled videos, but {one.total()} of {left.total()} are "
+        f"only in the first, and {other.total()} of {right.total()} only in the second, such as "
+        f"{path} with label {label}. Evaluate both on the same list"
     )
 
 
 def _tests(
     file: str, names: tuple[str, str], pair: tuple[list[Outcomes], list[Outcomes]]
 ) -> list[Difference]:
-    """Test each metric that all runs have, without correction for the number of pairs."""
+    """Test each metric that all runs have, without a correction for the number of pairs."""
     first, runs = pair[0][0], (len(pair[0]), len(pair[1]))
     check_same_videos(first, pair[1][0])
-    # Clips of a video are not independent, so videos are the units of the test.
+    # Clips of one video are not independent, so the units of the test are videos.
     units = np.unique(first.paths, return_inverse=True)[1]
     interval: tuple[float, float] | None
     found = []
@@ -284,7 +286,7 @@ def _tests(
         )
         classes = first.labels if first.by_class[column] else None
         parts = paired_differences(a.mean(axis=0), b.mean(axis=0), units, classes)
-        # With several seeds, the result generalises to other seeds as well as to other videos.
+        # With several seeds, the test also generalises to other seeds.
         if max(runs) > 1 and len(parts) > 1:
             interval, p_value = seeds_test(a, b, units, classes)
         else:
@@ -307,9 +309,12 @@ def render_comparison(
     settings: Mapping[str, Sequence[str]],
     chance: Chance | None = None,
 ) -> str:
-    """Return the page of two or more runs with different names.
+    """Render the page that compares two or more runs.
 
-    ``settings`` are the values in each run of the settings in which they differ, by name.
+    Args:
+        records: Records of the runs, which have different names.
+        settings: For each setting in which the runs differ, the value in each run.
+        chance: Tests of the differences; None for none.
     """
     charts = comparison_charts(records)
     runs = [
@@ -323,13 +328,15 @@ def render_comparison(
         }
         for slot, record in enumerate(records)
     ]
-    # The tiles of all runs: name to values, empty if a run has none.
-    standing = [{tile.title: tile.value for tile in tiles(record)} for record in records]
-    names = dict.fromkeys(name for one in standing for name in one)
+    # Tiles by name, with a value for each run that is empty if the run has no such tile.
+    standing: dict[str, list[str]] = {}
+    for number, record in enumerate(records):
+        for tile in tiles(record):
+            standing.setdefault(tile.title, [""] * len(records))[number] = tile.value
     values = {
         "title": " · ".join(record.name for record in records),
         "runs": runs,
-        "standing": {name: [one.get(name, "") for one in standing] for name in names},
+        "standing": standing,
         "results": _results(records),
         "chance": chance or Chance(),
         "settings": settings,
@@ -339,12 +346,12 @@ def render_comparison(
     return render_template("sce_video.pages", "compare.html", values)
 
 
-def _results(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """Return a row for each metric of the files with results, with the best value marked.
+def _results(records: Sequence[RunRecord]) -> list[dict[str, object]]:
+    """Return a row for each metric of the result files, with the best value marked.
 
-    Metrics that are fractions are better when larger; for other metrics, no value is marked.
+    Larger fractions are better. For other metrics, no value is marked.
     """
-    rows = []
+    rows: list[dict[str, object]] = []
     keys = dict.fromkeys(
         (file, name)
         for record in records

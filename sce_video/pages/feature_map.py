@@ -1,4 +1,4 @@
-"""Features on a page: a map of points and rows of neighbours, whose clips play on hover."""
+"""Parts of a page that show features: a map of all videos, and rows of nearest neighbours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,29 +28,29 @@ from sce_video.pages.frames import (
 )
 from sce_video.pages.parts import Part, label_name, render_part, sentence_part
 
-#: Number of features above which only the principal plane is computed: t-SNE and UMAP take minutes.
+#: Largest number of features for t-SNE and UMAP. For more, they would take minutes.
 MAX_NEIGHBOUR_MAP = 3000
-#: Number of dimensions kept before t-SNE and UMAP.
+#: Number of principal components from which t-SNE and UMAP start.
 _COMPONENTS = 50
-#: Coordinates of unit vectors below this value are rounding errors.
+#: Smallest coordinate of unit vectors that is not just a rounding error.
 _ROUNDING = 1e-5
 
 
 def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
-    """Project l2-normalised features (N, C) to the plane: (N, 2) float32 by method.
+    """Project l2-normalised features (N, C) to the plane, (N, 2) float32 for each method.
 
-    The methods are ``PCA`` and, for 10 to :data:`MAX_NEIGHBOUR_MAP` features that are not all
-    equal, ``UMAP`` if umap-learn is installed, or else ``t-SNE`` if scikit-learn is. Fewer than two
-    features raise ValueError.
+    The methods are ``PCA`` and, for 10 to 3000 features that are not all equal, ``UMAP`` if
+    umap-learn is installed, or ``t-SNE`` if only scikit-learn is installed.
+
+    Raises:
+        ValueError: If there are fewer than two features.
     """
     found = {"PCA": principal_plane(features).numpy().astype(np.float32)}
     if not 10 <= len(features) <= MAX_NEIGHBOUR_MAP:
         return found
-    centred = F.normalize(features.double(), dim=1)
-    centred = centred - centred.mean(dim=0)
-    _, _, directions = torch.linalg.svd(centred, full_matrices=False)
+    centred, directions = _principal_directions(features)
     x = (centred @ directions[:_COMPONENTS].T).float().numpy()
-    # For equal features, scikit-learn's t-SNE divides by zero and ends the process.
+    # If all features are equal, scikit-learn's t-SNE divides by zero and crashes the process.
     if np.abs(x).max() <= _ROUNDING:
         return found
     if importlib.util.find_spec("umap") is not None:
@@ -80,31 +80,28 @@ def feature_map_part(
     max_bytes: int = 1_500_000,
     reader: ClipReader | None = None,
 ) -> Part:
-    """Return a map of the features in the plane, coloured by label or folder.
+    """Return the part with a map of the features, coloured by label or folder.
+
+    If there are fewer than two videos or a feature is not finite, the part is a sentence.
 
     Args:
         rows: Features, labels and paths of the files.
         class_names: Names of the labels 0, 1, ...
-        planes: Coordinates (N, 2) by the name of their method. None computes :func:`projections`.
-        max_clips: Number of points whose clips are included, far from each other in features. The
-            others only show their names.
-        max_bytes: Maximum size of all clips together, bytes.
-        reader: Reader of the files. None creates one.
-
-    Returns:
-        The part, or a part with a sentence if there are fewer than two videos or a feature is not
-        finite.
+        planes: Coordinates (N, 2) by the name of the method; None for :func:`projections`.
+        max_clips: Largest number of clips, which belong to different points all over the map.
+        max_bytes: Largest total size of all clips in bytes.
+        reader: Reader of the files; None for a new one.
     """
     if len(rows) < 2:
         found = "Only one video has features" if len(rows) else "No video has features"
-        return sentence_part(_MAP_ID, _MAP_TITLE, f"{found}: a map needs two or more.")
+        return sentence_part(_MAP_ID, _MAP_TITLE, f"{found}, but a map needs at least two.")
     try:
         check_features(rows.features, rows.name)
         planes = projections(rows.features) if planes is None else planes
     except ValueError as error:
         return sentence_part(_MAP_ID, _MAP_TITLE, f"There is no map to show: {error}")
     reader = reader or ClipReader()
-    # Points far from each other in features have clips; of too many bytes the last have none.
+    # Choose points with different features. If not all clips fit, the last ones are left out.
     chosen = k_centre_greedy(unit_rows(rows.features), max_clips) if max_clips > 0 else []
     entries = reader.read_all(rows.paths[row] for row in chosen)
     shown = [row for row in chosen if not entries[rows.paths[row]].problem]
@@ -125,7 +122,7 @@ def feature_map_part(
         "seconds": reader.seconds,
         "methods": list(planes),
     }
-    # Percent of the variance of the features in their PCA, unless they are equal.
+    # Percent of the variance that PCA shows, unless all features are equal.
     x = F.normalize(rows.features.float(), dim=1)
     total = float((x - x.mean(dim=0)).square().sum())
     values["kept"] = None
@@ -139,18 +136,19 @@ def _map_data(
     class_names: Sequence[str],
     planes: Mapping[str, np.ndarray],
     clips: Sequence[str | None],
-) -> dict[str, Any]:
-    """Return the data for ``featureMap`` of ``feature_map.js``: lists with an entry per point."""
+) -> dict[str, object]:
+    """Return the data for ``feature_map.js``, as lists with an entry for each point."""
     names, groups = relative_names(rows.paths)
     labels = [label_name(label, class_names) for label in rows.labels.tolist()]
-    data: dict[str, Any] = {"projections": {}, "name": names, "label": labels}
+    shown: dict[str, dict[str, list[float]]] = {}
+    data: dict[str, object] = {"projections": shown, "name": names, "label": labels}
     for name, plane in planes.items():
-        # Four digits of the range of the coordinates are less than a pixel.
+        # A ten-thousandth of the range is less than a pixel.
         spread = max(float(np.ptp(plane, axis=0).max()), 1e-12)
         digits = 4 - int(np.ceil(np.log10(spread)))
         x, y = np.round(np.asarray(plane, np.float64), digits).T.tolist()
-        data["projections"][name] = {"x": x, "y": y}
-    # Folders that are just the classes are not offered in addition.
+        shown[name] = {"x": x, "y": y}
+    # Offer folders as colours only if they differ from the labels.
     pairs = set(zip(labels, groups, strict=True))
     if not len(pairs) == len(set(labels)) == len(set(groups)):
         data["group"] = groups
@@ -160,7 +158,7 @@ def _map_data(
 
 
 def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
-    """Return paths below their common folder, and each one's first sub-folder (None: directly)."""
+    """Return paths relative to their common folder, and the first sub-folder of each, if any."""
     parts = [PurePath(path).parts for path in paths]
     shared = 0
     while all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
@@ -170,39 +168,43 @@ def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
 
 
 def principal_plane(features: Tensor) -> Tensor:
-    """Project l2-normalised features (N, C), N >= 2, on two principal components: (N, 2).
+    """Project l2-normalised features (N, C), N >= 2, to their two principal components (N, 2).
 
-    The sign of a component makes its largest entry positive, so the plot does not flip between
-    runs.
+    The largest entry of a component is positive, so that the plot is never flipped.
 
     Raises:
         ValueError: If the features are not a matrix, or there are fewer than two samples.
     """
     if features.ndim != 2 or len(features) < 2:
-        raise ValueError(f"a plane needs (N, C) with N >= 2, got {tuple(features.shape)}")
-    x = F.normalize(features.double(), dim=1)
-    x = x - x.mean(dim=0)
-    _, _, directions = torch.linalg.svd(x, full_matrices=False)
-    # One-dimensional features have one direction, so the other coordinate is 0.
+        raise ValueError(f"features must be (N, C) with N >= 2, got {tuple(features.shape)}")
+    x, directions = _principal_directions(features)
+    # One-dimensional features have only one direction, so the other coordinate is 0.
     plane = F.pad(directions[:2], (0, 0, 0, 2 - min(2, len(directions))))
     largest = plane.gather(1, plane.abs().argmax(dim=1, keepdim=True))
     return x @ (plane * torch.where(largest < 0, -1.0, 1.0)).T
 
 
+def _principal_directions(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Return centred l2-normalised features (N, C) float64, and their principal directions."""
+    x = F.normalize(features.double(), dim=1)
+    x = x - x.mean(dim=0)
+    return x, torch.linalg.svd(x, full_matrices=False)[2]
+
+
 @dataclass(frozen=True)
 class ShownVideo:
-    """A video of a row. A neighbour also has a rank and a cosine."""
+    """Video in a row: the query, or a neighbour with rank and cosine."""
 
-    name: str  # folder and file name
-    label: str  # name of its class; empty without one
+    name: str  # file name with its folder
+    label: str  # name of the class; empty without a label
     tile: ClipTile
     rank: int = 0  # from 1
     cosine: float = 1.0  # similarity to the query
-    right: bool | None = None  # whether it has the query's label; None if one has none
+    right: bool | None = None  # whether it has the label of the query; None if one is missing
 
 
 class ShownRow(NamedTuple):
-    """A video and the videos nearest to it."""
+    """Video and its nearest neighbours."""
 
     query: ShownVideo
     neighbours: list[ShownVideo]
@@ -222,24 +224,23 @@ def neighbour_rows(
     max_bytes: int = 1_000_000,
     reader: ClipReader | None = None,
 ) -> Part:
-    """Return some videos and the k nearest to each, with cosines, as clips that play on hover.
+    """Return the part with some videos and the k nearest neighbours of each.
+
+    If there are fewer than two videos or a feature is not finite, the part is a sentence. Files
+    that cannot be read are replaced by the reason, and counted.
 
     Args:
         rows: Features, labels and paths of the files.
         class_names: Names of the labels 0, 1, ...
         num_queries: Number of videos whose neighbours are shown.
-        queries: Indices of these videos; None for videos that are far from each other in features.
+        queries: Indices of these videos; None for videos with different features.
         k: Number of neighbours of each video.
-        max_bytes: Maximum size of all images together, bytes.
-        reader: Reader of the files. None creates one.
-
-    Returns:
-        The part, or a part with a sentence if there are fewer than two videos or a feature is not
-        finite. Files that cannot be read have a placeholder with the reason, and are counted.
+        max_bytes: Largest total size of all images in bytes.
+        reader: Reader of the files; None for a new one.
     """
     if len(rows) < 2:
         few = "Only one video has features" if len(rows) else "No video has features"
-        return sentence_part(_ROWS_ID, _ROWS_TITLE, f"{few}: neighbours need two or more.")
+        return sentence_part(_ROWS_ID, _ROWS_TITLE, f"{few}, but neighbours need at least two.")
     try:
         if queries is None:
             queries = k_centre_greedy(unit_rows(rows.features), num_queries)
@@ -250,7 +251,7 @@ def neighbour_rows(
         )
     except ValueError as error:
         return sentence_part(_ROWS_ID, _ROWS_TITLE, f"There are no neighbours to show: {error}")
-    # If there are fewer than k others, a slot without a video has no finite similarity.
+    # If there are fewer than k other videos, the similarity of an empty slot is not finite.
     found = [
         (int(query), [(int(i), float(c)) for i, c in zip(others, near, strict=True) if c > -2])
         for query, others, near in zip(chosen, nearest, cosines, strict=True)

@@ -1,4 +1,4 @@
-"""Frames as images: strips that a style sheet plays, animations, sheets; reading clips."""
+"""Frames as images on pages and in figures, and reading of the clips that a page shows."""
 
 from __future__ import annotations
 
@@ -27,59 +27,65 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Minimum time that a frame of a strip is shown, in seconds, so that short clips can be followed.
+#: Shortest time in seconds that a strip shows a frame, so that one can follow short clips.
 _FASTEST = 0.06
-#: Maximum time that a frame of a strip is shown, in seconds, so that long clips still move.
+#: Longest time in seconds that a strip shows a frame, so that long clips still move.
 _SLOWEST = 0.4
-_TILE = (132, 110)  # largest width and height of a video in rows of clips, CSS pixels
-#: Height in pixels, JPEG quality and number of frames of these clips, best first.
+#: Largest width and height of a clip in a row, CSS pixels.
+_TILE = (132, 110)
+#: Height in pixels, image quality and number of frames of such a clip, best first.
 _TILE_SIZES = ((120, 65, 16), (96, 60, 12), (84, 50, 10), (64, 45, 8), (48, 40, 6), (48, 40, 1))
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Frames of one size side by side in one image, which ``parts.css`` shows and plays."""
+    """Frames of one size, side by side in an image that ``parts.css`` plays."""
 
-    uri: str  # ``data:`` URI of the image; empty if the budget did not suffice
-    count: int
+    uri: str  # ``data:`` URI of the image; empty if it did not fit into the page
+    count: int  # number of frames
     width: int  # width of a frame in pixels
     height: int
     seconds: float  # playing time of all frames
 
     @property
     def positions(self) -> list[str]:
-        """Return each frame's position in the image, as CSS positions a background: 0% to 100%."""
+        """Position of each frame in the image as a CSS background position, 0% to 100%."""
         return [f"{100 * i / max(1, self.count - 1):.4g}%" for i in range(self.count)]
 
     @property
     def middle(self) -> str:
-        """Return the position of the middle frame."""
+        """Position of the middle frame."""
         return self.positions[self.count // 2]
 
 
 class Quality(NamedTuple):
     """Size, image quality and number of the frames in a strip."""
 
-    height: int  # largest, pixels
+    height: int  # largest height in pixels
     quality: int  # WebP quality, 0 to 100
-    frames: int  # largest number, at equal steps
+    frames: int  # largest number of frames, at equal steps
 
 
 T = TypeVar("T")
+#: Arguments of matplotlib's ``text``
+TextStyle = dict[str, Any]
 
 
 def equal_steps(count: int, most: int) -> np.ndarray:
-    """Return indices of at most ``most`` of ``count`` items, at equal steps from first to last."""
+    """Return the indices of at most ``most`` of ``count`` items at equal steps, ends included."""
     return np.linspace(0, count - 1, min(most, count)).round().astype(int)
 
 
 def make_strip(
     frames: Sequence[np.ndarray], seconds: float, quality: Quality, animated: bool = False
 ) -> Strip:
-    """Return a strip of frames (h, w, 3) uint8 RGB of one size, of a clip of some seconds.
+    """Encode the frames (h, w, 3) uint8 RGB of a clip as a strip.
 
-    Frames are reduced to the quality, never enlarged, and shown between 0.06 and 0.4 seconds each.
-    ``animated`` puts them into the image one after the other, which plays by itself.
+    Args:
+        frames: Frames of one size. They are reduced to the quality, but never enlarged.
+        seconds: Duration of the clip. Each frame is shown for 0.06 to 0.4 seconds.
+        quality: Size, image quality and number of the frames.
+        animated: Whether to create an animated image instead of frames side by side.
     """
     small = [frames[i] for i in equal_steps(len(frames), quality.frames)]
     height, width = small[0].shape[:2]
@@ -106,9 +112,9 @@ def fitting(
     levels: Sequence[Quality],
     budget: int,
 ) -> list[Strip]:
-    """Return strips of all items in the best quality whose total size fits the budget of bytes.
+    """Encode all items in the best quality in which all strips together fit the budget of bytes.
 
-    If even the lowest quality does not fit, the last items have strips without an image.
+    If even the lowest quality does not fit, the strips of the last items have no image.
     """
     strips: list[Strip] = []
     for quality in levels:
@@ -122,15 +128,15 @@ def fitting(
     return kept
 
 
-#: Time limit for one file, in seconds.
+#: Time limit in seconds for a single file.
 _FILE_SECONDS = 10.0
 
 
 class ClipReader:
-    """Reader that stops ``seconds`` after its first file. Later files are marked as skipped.
+    """Reader of clips that skips all files later than ``seconds`` after the first one.
 
-    Entries are kept, so a file that several parts of a page show is read once. No video may take
-    more than 10 seconds. Files do not raise errors, because their entry states the ``problem``.
+    A file may take at most 10 seconds. If it cannot be read, its entry states the ``problem``.
+    Entries are kept, so that a file in several parts of a page is read only once.
     """
 
     def __init__(self, seconds: float = 20.0) -> None:
@@ -139,10 +145,7 @@ class ClipReader:
         self._entries: dict[str, GalleryEntry] = {}
 
     def read_all(self, paths: Iterable[str]) -> dict[str, GalleryEntry]:
-        """Return the entries of different files by their path, with progress on stderr.
-
-        If a file is gone, broken or too slow, its entry has ``problem`` set.
-        """
+        """Read files, with progress on stderr, and return their entries by path."""
         paths = dict.fromkeys(paths)
         progress = Progress(len(paths), "reading clips for the page:", unit="files", quiet=True)
         for path in paths:
@@ -156,24 +159,24 @@ class ClipReader:
         now = time.monotonic()
         self._end = self._end or now + self.seconds
         left = self._end - now
-        problem = f"skipped, time limit of {self.seconds:g} s for all files of a page"
-        skipped = GalleryEntry(path, path, problem=problem, skipped=True)
+        problem = f"skipped because of the time limit of {self.seconds:g} s for a page"
+        entry = GalleryEntry(path, path)
+        skipped = replace(entry, problem=problem, skipped=True)
         if left <= 0:
             return skipped
         try:
-            entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
-        except Exception as error:  # a damaged file can raise anything: MemoryError, cv2.error
-            entry = GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
-        # A slow file that was cut off by the time limit is not damaged.
+            entry = read_entry(entry, num_frames=1, seconds=min(left, _FILE_SECONDS))
+        except Exception as error:  # A damaged file can cause any error, such as MemoryError.
+            entry = replace(entry, problem=f"{type(error).__name__}: {error}")
+        # A file is not damaged just because its reading was cut off by the time limit.
         late = left < _FILE_SECONDS and time.monotonic() >= self._end
         return skipped if entry.problem and late else entry
 
 
 def clip_frames(entry: GalleryEntry) -> tuple[list, float]:
-    """Return an entry's played frames (h, w, 3) uint8, and seconds; an image has one frame.
+    """Return the played frames (h, w, 3) uint8 of an entry, and their duration of at most 3 s.
 
-    The seconds are at most 3, the stretch that a :class:`GalleryEntry` plays; an image, or a video
-    with a single frame to play, gives its first frame and 0.
+    An image, or a video with a single frame, has one frame and the duration 0.
     """
     if len(entry.played) > 1:
         return entry.played, min(3.0, entry.duration or 3.0)
@@ -182,15 +185,15 @@ def clip_frames(entry: GalleryEntry) -> tuple[list, float]:
 
 @dataclass(frozen=True)
 class ClipTile:
-    """A file as a tile of a page.
+    """Clip of a file as a tile on a page.
 
     Attributes:
-        problem: Reason why it cannot be shown; empty if it is shown.
-        skipped: Whether there was no time to read it.
-        duration: Duration as text; empty if it is not known.
-        strip: Frames that play on hover; None with a problem.
+        problem: Why the clip cannot be shown; empty if it is shown.
+        skipped: Whether there was no time to read the file.
+        duration: Duration as text; empty if it is unknown.
+        strip: Frames that play on hover; None if there is a problem.
         number: Number of the strip on the page.
-        width, height: Size of the tile, CSS pixels.
+        width, height: Size of the tile in CSS pixels.
     """
 
     problem: str = ""
@@ -203,12 +206,15 @@ class ClipTile:
 
 
 class ClipTiles:
-    """Clips of files as tiles of a page, each file once. Rows of clips share them.
+    """Clips of files as tiles, of which a page contains each only once.
 
     Args:
         paths: Paths of the files.
-        max_bytes: Maximum size of all images together, bytes. The best quality that fits is used.
+        max_bytes: Largest total size of all images in bytes, which determines their quality.
         reader: Reader of the files.
+
+    Attributes:
+        values: Template values about all files: the strips, and the files that cannot be shown.
     """
 
     def __init__(self, paths: Iterable[str], max_bytes: int, reader: ClipReader) -> None:
@@ -220,8 +226,6 @@ class ClipTiles:
         )
         self._strips = dict(zip(files, strips, strict=True))
         self._numbers = {path: number for number, path in enumerate(files)}
-        #: Values of the template about all files. Unread files are (path, reason), except files
-        #: that were skipped for time.
         self.values = {
             "strips": strips,
             "skipped": sum(entry.skipped for entry in entries.values()),
@@ -231,7 +235,7 @@ class ClipTiles:
         }
 
     def tile(self, path: str) -> ClipTile:
-        """Return the tile of a file, at most 132 x 110 CSS pixels large."""
+        """Return the tile of a file, which has at most 132 x 110 CSS pixels."""
         entry = self.entries[path]
         duration = "" if entry.duration is None else format_duration(entry.duration)
         if path not in self._strips:
@@ -248,32 +252,32 @@ class ClipTiles:
 
 
 class SheetRow(NamedTuple):
-    """A row of a sheet: frames (H, W, 3) of one shape, text above them and below each."""
+    """Row of a sheet."""
 
-    frames: Sequence[np.ndarray]
+    frames: Sequence[np.ndarray]  # (H, W, 3), of one shape
     heading: str = ""
-    caption: str = ""
-    below: Sequence[str] = ()
+    caption: str = ""  # text below the heading
+    below: Sequence[str] = ()  # text below each frame
 
 
 def draw_sheet(
     rows: Sequence[SheetRow], title: str = "", note: str = "", right: float = 0.0
 ) -> Figure:
-    """Draw rows of frames as a matplotlib figure. ``right`` inches stay free on the right."""
-    from matplotlib.figure import Figure  # imported here, because it is slow
+    """Draw rows of frames as a matplotlib figure, with ``right`` inches left free on the right."""
+    from matplotlib.figure import Figure  # Import this only here, because it is slow.
 
     margin, gap = 0.2, 0.04  # inches, like all sizes below
     columns = max(len(row.frames) for row in rows)
-    # Frames of all sizes are drawn with the same width, wider if there are few.
+    # All frames get the same width, which is larger if there are few columns.
     cell = max(1.35, min(2.5, (7.0 - 2 * margin - right) / columns))
     width = max(7.0, columns * cell + 2 * margin + right)
-    texts: list[tuple[float, float, str, dict[str, Any]]] = []  # left, top, text, style
+    texts: list[tuple[float, float, str, TextStyle]] = []  # left, top, text, style
     images: list[tuple[float, float, float, np.ndarray]] = []  # left, top, height, frame
     top, bold = margin, {"weight": "bold", "color": "#111111"}
 
-    def write(text: str, size: float, style: dict[str, Any]) -> None:
+    def write(text: str, size: float, style: TextStyle) -> None:
         nonlocal top
-        # About 115 letters of one point fit into an inch; a dollar sign begins a formula.
+        # About 115 letters of one point fit into an inch. A dollar sign would begin a formula.
         lines = textwrap.wrap(printable_utf8(text), int((width - 2 * margin) * 115 / size))
         for line in lines:
             texts.append((margin, top, line.replace("$", r"\$"), {**style, "fontsize": size}))
@@ -290,8 +294,8 @@ def draw_sheet(
         places = [margin + i * cell for i in range(len(row.frames))]
         images += [(x, top, tall, frame) for x, frame in zip(places, row.frames, strict=True)]
         top += tall + gap
-        style: dict[str, Any] = dict(fontsize=7.5, color="#666666")
-        texts += [(x, top, word, style) for x, word in zip(places, row.below, strict=False)]
+        small: TextStyle = {"fontsize": 7.5, "color": "#666666"}
+        texts += [(x, top, word, small) for x, word in zip(places, row.below, strict=False)]
         top += 0.2 if row.below else gap
     height = top + margin
     figure = Figure(figsize=(width, height), dpi=110, facecolor="#f7f7f5")
@@ -306,7 +310,7 @@ def draw_sheet(
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: float | None = None) -> None:
-    """Write a matplotlib figure in the format of the file's extension (PNG by default)."""
+    """Write a matplotlib figure in the format of the file extension (PNG by default)."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=Path(path).suffix[1:] or "png", dpi=dpi or "figure")
     write_bytes(path, drawn.getvalue())

@@ -1,4 +1,4 @@
-"""A gallery of search results: frames of the query and of every result, as HTML."""
+"""Gallery of search results: a page with frames of the query and of every result."""
 
 from __future__ import annotations
 
@@ -33,62 +33,53 @@ from sce_video.datasets.sources import is_elsewhere, is_image, open_video, video
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 
-#: Number of frames shown per video by default.
+#: Default number of frames per video.
 _FRAMES = 4
 _FRAME_HEIGHT = 150  # maximum, in pixels
 _FRAME_WIDTH = 300  # maximum, in pixels
-#: JPEG quality of a frame, 0 to 100, chosen by hand for small pages.
+#: JPEG quality of a frame, 0 to 100. It was chosen by hand, so that pages stay small.
 _JPEG_QUALITY = 80
-#: Seconds after which reading a video is given up.
+#: Time limit in seconds for reading a video.
 _READ_SECONDS = 30.0
-_READ_AT_ONCE = 8  # number of full-size frames, which may be large
-#: Number of seconds in the middle of a video that can be played.
+#: Number of full-size frames in memory at a time, because they may be large.
+_READ_AT_ONCE = 8
+#: Length in seconds of the part in the middle of a video that the page plays.
 _PLAYED_SECONDS = 3.0
-#: Frames per second of the playable part. They are few, because they are stored in the page.
+#: Frames per second of that part, low because the frames are stored in the page.
 _PLAYED_RATE = 8
 
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """One video of a gallery."""
+    """Video of a gallery. Frames are (h, w, 3) uint8 RGB."""
 
     name: str  # displayed name
-    file: str
-    # (h, w, 3) uint8 RGB each: at equal steps; 8 per second of at most 3 seconds in the middle.
-    frames: list[np.ndarray] = field(default_factory=list)
-    played: list[np.ndarray] = field(default_factory=list)
-    duration: float | None = None  # whole video, seconds; None for an image or unreadable file
-    problem: str = ""  # why it cannot be read
-    skipped: bool = False  # whether there was no time to read it; ``problem`` states it
-    rank: int | None = None  # from 1; None if it is not a search result, such as the query
-    similarity: float | None = None  # cosine with the query
-    start: float | None = None  # seconds of the moment that is shown; None for the whole video
+    file: str  # path
+    frames: list[np.ndarray] = field(default_factory=list)  # at equal steps
+    played: list[np.ndarray] = field(default_factory=list)  # 8 per second of 3 s in the middle
+    duration: float | None = None  # seconds; None for an image or an unreadable file
+    problem: str = ""  # why the file cannot be read
+    skipped: bool = False  # whether there was no time to read the file
+    rank: int | None = None  # from 1; None for a query
+    similarity: float | None = None  # cosine with the query; None for a query
+    start: float | None = None  # start of the shown moment in seconds; None for a whole video
     end: float | None = None
 
     @property
     def moment(self) -> str:
-        """Return ``1:02:03-1:02:08``; empty for a whole video."""
+        """Return the moment as ``1:02:03-1:02:08``; empty for a whole video."""
         return "" if self.start is None or self.end is None else format_moment(self.start, self.end)
 
 
 def read_entry(
-    name: str,
-    file: str | os.PathLike,
-    rank: int | None = None,
-    similarity: float | None = None,
-    num_frames: int = _FRAMES,
-    seconds: float = _READ_SECONDS,
-    *,
-    start: float | None = None,
-    end: float | None = None,
+    entry: GalleryEntry, num_frames: int = _FRAMES, seconds: float = _READ_SECONDS
 ) -> GalleryEntry:
-    """Return the gallery entry of a video, of its moment ``start`` to ``end``, or of an image.
+    """Add frames and duration to the entry of a video, a moment or an image.
 
-    The entry of a missing or broken file has ``problem`` set.
+    If the file is missing or broken, the entry states the ``problem`` instead.
     """
-    file = os.fspath(file)
-    span = None if start is None or end is None else (start, end)
-    entry = GalleryEntry(name, file, rank=rank, similarity=similarity, start=start, end=end)
+    file = entry.file
+    span = None if entry.start is None or entry.end is None else (entry.start, entry.end)
     try:
         if not video_exists(file):
             raise VideoDecodeError(file, "the file is missing")
@@ -108,13 +99,20 @@ def read_frames(
     played: bool = True,
     span: tuple[float, float] | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray], float]:
-    """Read small frames of a video, or of its moment ``span`` (start and end in seconds).
+    """Read small frames of a video, or of a moment in it.
 
-    ``seconds`` is a time limit. A file that cannot be read raises VideoDecodeError.
+    Args:
+        file: Path of the video.
+        num_frames: Number of frames, taken from the centres of equal segments.
+        seconds: Time limit in seconds.
+        played: Whether to read the frames of the middle 3 seconds, too, 8 per second.
+        span: Start and end of the moment in seconds; None for the whole video.
 
     Returns:
-        ``num_frames`` frames from the centres of equal segments; if ``played``, the frames of the
-        middle 3 seconds, 8 per second, in order; and the duration in seconds.
+        The frames, the played frames, and the duration in seconds.
+
+    Raises:
+        VideoDecodeError: If the file cannot be read.
     """
     path, deadline = os.fspath(file), time.monotonic() + seconds
     correction = None
@@ -130,16 +128,16 @@ def read_frames(
             try:
                 parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
                 frames = [small_frame(frame) for part in parts for frame in reader.read(part)]
-            except FrameCountError as error:  # fewer frames than the header states
+            except FrameCountError as error:  # The video has fewer frames than its header states.
                 correction = error.correction
                 continue
             chosen = [frames[i] for i in inverse]
             return chosen[:num_frames], chosen[num_frames:], reader.duration
-    raise VideoDecodeError(path, "its frames cannot be counted")
+    raise VideoDecodeError(path, "the number of frames cannot be determined")
 
 
 def small_frame(frame: np.ndarray) -> np.ndarray:
-    """Return the frame scaled to fit ``_FRAME_HEIGHT`` x ``_FRAME_WIDTH``, aspect ratio kept."""
+    """Scale a frame to fit 150 x 300 pixels, keeping the aspect ratio."""
     import cv2
 
     height, width = frame.shape[:2]
@@ -149,6 +147,8 @@ def small_frame(frame: np.ndarray) -> np.ndarray:
 
 
 class _Card(NamedTuple):
+    """Everything that the page shows of a video."""
+
     entry: GalleryEntry
     duration: str | None  # None for an image or an unreadable file
     link: str = ""  # link to the file, relative to the gallery
@@ -163,14 +163,17 @@ def write_gallery(
     note: str = "",
     unlike: Sequence[GalleryEntry] = (),
 ) -> None:
-    """Write a gallery as one self-contained HTML file, frames included.
+    """Write a gallery as one HTML file that contains all frames, loads nothing and runs nothing.
 
-    The results resemble ``queries``, one or more videos, and do not resemble ``unlike``.
+    Next to its frames, every video has a player for a few seconds. Names link to the files.
 
-    Next to its frames, every video has a player of some seconds. Names link to the files, relative
-    to the gallery. The page loads nothing and runs nothing.
+    Args:
+        path: Path of the page.
+        queries: One or more videos that the results resemble.
+        results: Results, in their order.
+        note: Sentence about the search.
+        unlike: Videos that the results do not resemble.
     """
-    file = Path(path)
 
     def card(entry: GalleryEntry) -> _Card:
         duration = None if entry.duration is None else format_duration(entry.duration)
@@ -178,7 +181,10 @@ def write_gallery(
             return _Card(entry, duration)
         images = [data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames]
         player = data_uri("video/mp4", encode_clip(entry.played))
-        return _Card(entry, duration, _link(entry, file), player, images)
+        link = file_link(entry.file, path)
+        if link and entry.start is not None:
+            link += f"#t={entry.start:.2f},{entry.end:.2f}"
+        return _Card(entry, duration, link, player, images)
 
     more = f" and {len(queries) - 1} more" if len(queries) > 1 else ""
     values = {
@@ -188,20 +194,22 @@ def write_gallery(
         "unlike": [card(entry) for entry in unlike],
         "results": [card(entry) for entry in results],
     }
-    write_text(file, render_template("sce_video.pages", "gallery.html", values))
+    write_text(Path(path), render_template("sce_video.pages", "gallery.html", values))
 
 
 def encode_clip(frames: Sequence[np.ndarray], fps: float = _PLAYED_RATE, crf: int = 26) -> bytes:
-    """Return frames (h, w, 3) uint8 RGB as h264 in an mp4; empty if fewer than two.
+    """Encode frames (h, w, 3) uint8 RGB as an mp4; return empty bytes for fewer than two frames.
 
-    h264 with 4:2:0 chroma is what all browsers play.
+    The codec is h264 with 4:2:0 chroma, because all browsers play it.
     """
     import av
 
     if len(frames) < 2:
         return b""
     buffer = io.BytesIO()
-    height, width = (size // 2 * 2 for size in frames[0].shape[:2])  # even, for the chroma
+    height, width = (
+        size // 2 * 2 for size in frames[0].shape[:2]
+    )  # Chroma planes need even sizes.
     if min(height, width) < 2:
         return b""
     with av.open(buffer, "w", format="mp4") as container:
@@ -216,7 +224,7 @@ def encode_clip(frames: Sequence[np.ndarray], fps: float = _PLAYED_RATE, crf: in
 
 
 def encode_jpeg(frame: np.ndarray, quality: int = _JPEG_QUALITY) -> bytes:
-    """Return a frame (h, w, 3) uint8 RGB as JPEG of a quality from 0 to 100."""
+    """Encode a frame (h, w, 3) uint8 RGB as JPEG with a quality from 0 to 100."""
     import cv2
 
     good, data = cv2.imencode(
@@ -233,10 +241,12 @@ def data_uri(kind: str, content: bytes) -> str:
     return f"data:{kind};base64," + base64.b64encode(content).decode("ascii")
 
 
-def _link(entry: GalleryEntry, gallery: Path) -> str:
-    """Return a file's URL relative to the gallery, for any bytes in its name; empty for no file."""
-    if is_elsewhere(entry.file):
+def file_link(file: str, page: str | os.PathLike) -> str:
+    """Return the URL of a file relative to a page, for any bytes in its name.
+
+    Videos in tables and object stores have no URL, so an empty text is returned for them.
+    """
+    if is_elsewhere(file):
         return ""
-    relative = os.path.relpath(os.path.abspath(entry.file), gallery.resolve().parent)
-    url = "./" + urllib.parse.quote(os.fsencode(relative))
-    return url if entry.start is None else f"{url}#t={entry.start:.2f},{entry.end:.2f}"
+    relative = os.path.relpath(os.path.abspath(file), Path(page).resolve().parent)
+    return "./" + urllib.parse.quote(os.fsencode(relative))

@@ -1,4 +1,4 @@
-"""``sce-video look``: draw which cells support a class, or resemble a frame."""
+"""``sce-video look``: draw which parts of a video support a class or resemble a frame."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class LookResult:
-    """Result of a look at some videos.
+    """Maps of some videos.
 
     Attributes:
         title: Meaning of the maps.
         quantity: Name of the quantity in the maps.
         strips: Frames and maps of each clip.
-        grid: Size of a cell in frames and pixels.
+        grid: Sentence about the size of a cell in frames and pixels.
         scale: Values of the darkest and the brightest colour.
-        failures: Path and reason of every file that could not be decoded.
+        failures: Path and reason of each file that could not be decoded.
     """
 
     title: str
@@ -35,23 +35,23 @@ class LookResult:
 
 
 def look(options: LookOptions) -> LookResult:
-    """Draw the maps of videos or images into a picture or a page.
+    """Draw the maps of videos or images, and write them as a picture or a page.
 
     Raises:
         FileNotFoundError: If the checkpoint or a file does not exist.
-        ValueError: If the checkpoint has no classifier but a class is explained, none of the files
-            can be decoded, or the class, frame or cell does not exist.
+        ValueError: If a class is explained and the checkpoint contains no classifier, no file can
+            be decoded, or the class, frame or cell does not exist.
     """
     check_out(options.out)
     check_run(options.checkpoint)
     for path in (*options.videos, options.query, options.key):
         check_exists(path, "video or image")
     names = class_names_of(options.classes)
-    # Imported here, so that a wrong path is reported before torch loads.
+    # Import this only here, so that a wrong path is reported before torch loads.
     from sce_video.pages.cell_map_strip import Scale, common_scale, write_maps
 
     found = _look_for_class(options, names) if options.query is None else _look_for_frame(options)
-    # One scale for all strips, so that colours can be compared.
+    # All strips share one scale, so that their colours can be compared.
     if options.scale is None:
         maps = [strip.maps for strip in found.strips if strip.maps is not None]
         scale = common_scale(maps, found.quantity)
@@ -76,8 +76,8 @@ def _look_for_class(options: LookOptions, names: list[str] | None) -> LookResult
         classifier = load_classifier(options.checkpoint, options.config, options.device, names)
     except NoClassifierError as error:
         raise ValueError(
-            f"{error}; or compare two videos with it: sce-video look {options.checkpoint} --query "
-            "FILE --key FILE"
+            f"{error}. To compare two videos with this network, run sce-video look "
+            f"{options.checkpoint} --query FILE --key FILE"
         ) from None
     found, shown = LookResult("", "added to the score", [], ""), []
     # An image network uses one frame of a clip, so several clips show the video.
@@ -97,12 +97,12 @@ def _look_for_class(options: LookOptions, names: list[str] | None) -> LookResult
     if not found.strips:
         listed = "; ".join(map(": ".join, found.failures))
         raise ValueError(f"none of the files can be decoded: {listed}")
-    found.title = f"What speaks for {', '.join(dict.fromkeys(shown))}"
+    found.title = f"Evidence for {', '.join(dict.fromkeys(shown))}"
     return found
 
 
 def _look_for_frame(options: LookOptions) -> LookResult:
-    """Return the similarity of a query's frame to a key."""
+    """Return maps of the similarity between a frame of the query and the cells of the key."""
     from sce_video.inference.cell_maps import cell_similarity
     from sce_video.inference.model import load_model
     from sce_video.pages.cell_map_strip import describe_grid, similarity_strips
@@ -121,4 +121,4 @@ def _look_for_frame(options: LookOptions) -> LookResult:
     )
     strips = similarity_strips(seen, options.frames)
     grid = describe_grid(seen.keys[0], seen.maps[0].shape)
-    return LookResult("What resembles the marked frame", "cosine similarity", strips, grid)
+    return LookResult("Similarity to the marked frame", "cosine similarity", strips, grid)

@@ -1,7 +1,7 @@
-"""Parts of a page: pieces of HTML with a title, rendered from templates.
+"""Parts of a page: sections of HTML with a title, rendered from templates.
 
-From ``templates/``, a page includes ``part.html`` per part, ``parts.css`` in its head, and
-``feature_map.js`` and ``parts.js`` at its end. Parts load nothing and need no server.
+A page with parts includes ``parts.css`` in its head, and ``feature_map.js`` and ``parts.js`` at its
+end. Parts load nothing and need no server.
 """
 
 from __future__ import annotations
@@ -24,25 +24,24 @@ _PACKAGE = "sce_video.pages"
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a page."""
+    """Section of a page."""
 
     id: str  # unique on its page: letters and hyphens
     title: str  # heading
-    # Without the heading. What it shows of others (file names, class names) is escaped, so a
-    # template inserts it with ``|safe``.
+    # Content without the heading. It is escaped already, so a template inserts it with ``|safe``.
     html: str
-    first: bool = False  # whether it precedes a run's curves, because it is the run's purpose
+    first: bool = False  # whether it precedes the curves of a run, because it is most important
 
 
 def render_part(
-    id: str, title: str, template: str, values: dict[str, Any], first: bool = False
+    id: str, title: str, template: str, values: Mapping[str, object], first: bool = False
 ) -> Part:
-    """Return the part that a template in ``pages/templates`` renders; values are escaped."""
-    return Part(id, title, render_template(_PACKAGE, template, values), first)
+    """Render a part from a template in ``pages/templates``, which escapes the values."""
+    return Part(id, title, render_template(_PACKAGE, template, dict(values)), first)
 
 
 def random_weights_part(row: Mapping[str, Any]) -> Part:
-    """Compare the trained network with random weights, from a log row of kind ``random``."""
+    """Return the part that compares a network with random weights, from a log row."""
     measure = measure_of(row)
     names = {"": "this network", **{f"_{name}": words for name, words in OTHERS.items()}}
     lines = [
@@ -56,19 +55,19 @@ def random_weights_part(row: Mapping[str, Any]) -> Part:
     ]
     values = {
         "sentences": [text[:1].upper() + text[1:] + "." for text in sentences(row)],
-        "measure": MEASURES.get(measure or "", ""),
+        "measure": "" if measure is None else MEASURES[measure],
         "lines": lines,
     }
     return render_part("random-weights", "Does it help?", "part_random_weights.html", values)
 
 
 def sentence_part(id: str, title: str, sentence: str, first: bool = False) -> Part:
-    """Return a part with only a sentence, which explains why there is nothing to show."""
+    """Return a part with a sentence that explains why there is nothing to show."""
     return render_part(id, title, "part_sentence.html", {"sentence": sentence}, first)
 
 
 def label_name(label: int, class_names: Sequence[str]) -> str | None:
-    """Return the name of a class, its number if it has none; None for no label."""
+    """Return the name of a class, or its number if it has no name; None without a label."""
     if label < 0:
         return None
     return class_names[label] if label < len(class_names) else f"class {label}"
@@ -76,16 +75,16 @@ def label_name(label: int, class_names: Sequence[str]) -> str | None:
 
 @cache
 def plotly_script() -> str:
-    """Return HTML with the library for ``charts.js``, which unpacks it; the page loads nothing.
+    """Return HTML that contains plotly.js for ``charts.js``.
 
-    It is gzip in base64, about 2 MB, because its text has 4.8 MB.
+    It is compressed from 4.8 MB to about 2 MB, as gzip in base64, and ``charts.js`` unpacks it.
     """
     packed = base64.b64encode(gzip.compress(plotly_library(), compresslevel=9, mtime=0))
     return f'<script id="plotly-gzip" type="text/plain">{packed.decode("ascii")}</script>\n'
 
 
 def plotly_library() -> bytes:
-    """Return the text of plotly.js, 4.8 MB, for a server.
+    """Return the text of plotly.js (4.8 MB).
 
     Raises:
         MissingPackageError: If plotly is not installed.
@@ -93,5 +92,5 @@ def plotly_library() -> bytes:
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise MissingPackageError("the charts of the page need plotly: pip install plotly")
-    # Read as a file, since the import of plotly takes most of a second.
+    # Read the file, because importing plotly takes almost a second.
     return (Path(spec.origin).parent / "package_data/plotly.min.js").read_bytes()

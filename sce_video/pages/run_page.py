@@ -1,4 +1,4 @@
-"""The page of one run as self-contained HTML."""
+"""Page of one run as self-contained HTML."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS
 from sce_video.version import __version__
 
-#: Maximum number of entries shown of a list in the settings, such as class names.
+#: Largest number of entries that are shown of a list, such as class names.
 _MAX_CLASSES = 24
+#: Displayed names of the facts about the training set.
 _DATA_NAMES = {
-    "type": "Data set",
+    "type": "Dataset",
     "samples": "Samples",
     "data_root": "Folder",
     "ann_file": "List",
     "num_classes": "Classes",
-    "classes": "Names of the classes",
+    "classes": "Class names",
     "films": "Films",
     "name": "Name",
     "split": "Split",
@@ -42,7 +43,7 @@ _DATA_NAMES = {
 
 
 class Tile(NamedTuple):
-    """A number in the head of a page."""
+    """Number at the top of a page, with its name and a detail."""
 
     title: str
     value: str
@@ -52,15 +53,15 @@ class Tile(NamedTuple):
 def tiles(record: RunRecord) -> list[Tile]:
     """Return the numbers that summarise a run, as far as they were logged.
 
-    Their order is: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
-    test top-1 with its interval, effective rank, videos/s, data wait, training time (the sum over
-    all starts).
+    They are, in this order: epoch, loss, kNN and validation top-1 (the newest, and the best with
+    its epoch), test top-1 with its interval, effective rank, videos/s, data wait, and training time
+    (the sum over all starts).
     """
     last = record.last
     found = []
     if "epoch" in last:
         of = f" of {record.max_epochs}" if record.max_epochs else ""
-        # The end may be some iterations after the last row of the log.
+        # The training may end some iterations after the last row of the log.
         reached = max(last["iter"], (record.end and record.end.iter) or 0)
         found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {reached:,}"))
     if "loss" in last:
@@ -85,7 +86,7 @@ def tiles(record: RunRecord) -> list[Tile]:
         found.append(Tile("videos/s", number_text(last["videos_per_s"])))
     if "data_wait" in last:
         found.append(Tile("data wait", f"{100 * last['data_wait']:.0f} %", "of the time"))
-    # A row holds the mean of the steps since the row before it; all starts together have trained.
+    # A row contains the mean over the steps since the previous row.
     seconds, before = 0.0, 0
     for row in record.scalars:
         seconds += row.get("step_seconds", 0.0) * max(0, row["iter"] - before)
@@ -117,17 +118,17 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Format unix seconds as local date and time of day; empty if unknown or impossible."""
+    """Format unix time as local date and time; empty if it is unknown or impossible."""
     if seconds is None or not 0 < seconds < 1e11:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
-    """Return name and value of every known dependency of the run."""
+    """Return name and value of everything that the run depends on, as far as it is known."""
     starts = len(record.starts)
     start = record.starts[-1] if record.starts else TrainingStart()
-
+    environment = {} if record.description is None else record.description.environment
     rows = [
         ("Folder", record.folder),
         ("Recipe", record.recipe),
@@ -135,22 +136,16 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("Network", network(record.config)),
         ("Started", moment(start.time)),
         ("Ended", moment(None if record.end is None else record.end.time)),
-        ("Starts", f"{starts}, the last resumed" if starts > 1 else ""),
+        ("Starts", f"{starts}, the last one resumed" if starts > 1 else ""),
         ("Resumed from", start.resumed_from),
         ("Device", start.device),
         ("Processes", start.ranks),
-        ("Commit", _commit(record)),
+        ("Commit", at(environment, "code.commit")),
         ("Versions", ", ".join(f"{name} {version}" for name, version in start.versions.items())),
         ("Own parts", ", ".join(start.own_parts)),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
-
-
-def _commit(record: RunRecord) -> str:
-    """Return the git commit of the code that planned a run; empty if it is not known."""
-    environment = {} if record.description is None else record.description.environment
-    return str(at(environment, "code.commit") or "")
 
 
 def network(config: Mapping[str, Any]) -> str:
@@ -161,7 +156,7 @@ def network(config: Mapping[str, Any]) -> str:
         for name, value in backbone.items()
         if name != "type" and isinstance(value, int | float | str) and not isinstance(value, bool)
     ]
-    return ", ".join([str(backbone.get("type", "")), *simple]).strip(", ")
+    return ", ".join([str(at(backbone, "type") or ""), *simple]).strip(", ")
 
 
 def data_rows(record: RunRecord) -> list[tuple[str, str]]:
@@ -177,7 +172,7 @@ def data_rows(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def result_rows(result: RunResult) -> list[tuple[str, str]]:
-    """Return name and value, with interval, of a file's metrics. Fractions are in percent."""
+    """Return name and value of the metrics in a result file. Fractions are in percent."""
     return [
         (name, f"{metric_text(name, value)} {interval_text(result.interval(name))}".rstrip())
         for name, value in result.metrics.items()
@@ -190,37 +185,39 @@ def interval_text(ends: Sequence[float] | None) -> str:
 
 
 def metric_text(name: str, value: float) -> str:
-    """Return a metric as text: a fraction in percent, everything else with four digits."""
+    """Format a metric: a fraction in percent, any other number with four digits."""
     if name.rpartition("/")[2] in NOT_FRACTIONS or not 0 <= value <= 1:
         return number_text(value)
     return f"{100 * value:.2f} %"
 
 
 _PACKAGE = "sce_video.pages"
-#: Maximum number of unreadable files that are listed. The page counts the others.
+#: Largest number of unreadable files that are listed. The page states the number of others.
 _MAX_BAD_FILES = 200
 
 
 def render_run_page(
     record: RunRecord, parts: Sequence[Part] = (), notes: Sequence[str] = ()
 ) -> str:
-    """Return the page of a run. Everything in it is escaped, and nothing is loaded.
+    """Render the page of a run. All content is escaped, and the page loads nothing.
 
-    ``parts`` are views, neighbours and map, in this order. ``notes`` are sentences about parts that
-    could not be made.
+    Args:
+        record: Record of the run.
+        parts: Further parts of the page, such as views, neighbours and map, in this order.
+        notes: Sentences about parts that could not be created.
 
     Raises:
-        MissingPackageError: If there is something to draw and plotly is not installed.
+        MissingPackageError: If the page contains charts and plotly is not installed.
     """
     charts, constant = run_charts(record)
     alarms = grouped_alarms(record.alarms)
     words = record.starts[-1].command if record.starts else []
-    samples = number_text(record.data.get("samples") or 0)
+    samples = at(record.data, "samples", int)
     facts = [
         record.recipe and f"recipe {record.recipe}",
         record.method,
         str(at(record.config, "model.backbone.type") or ""),
-        f"{samples} samples" if record.data.get("samples") else "",
+        f"{number_text(samples)} samples" if samples else "",
     ]
     values = {
         "title": record.name,
@@ -249,8 +246,8 @@ def render_run_page(
     return render_template(_PACKAGE, "run.html", values)
 
 
-def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
-    """Return values that every page needs; ``draws`` is whether anything on it needs Plotly."""
+def page_frame(charts: list[dict[str, object]], draws: bool) -> dict[str, object]:
+    """Return the template values that every page needs; ``draws`` includes Plotly."""
     return {
         "chart_data": charts,
         "plotly": Markup(plotly_script()) if draws else "",
@@ -259,13 +256,13 @@ def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
     }
 
 
-def _bad_files(record: RunRecord) -> dict[str, Any]:
-    rows = [(line.path, line.count, line.error) for line in record.bad_files]
-    samples = record.data.get("samples")
-    share = f" of {number_text(samples)}" if isinstance(samples, int) and samples else ""
+def _bad_files(record: RunRecord) -> dict[str, object]:
+    """Return the template values about files that could not be decoded."""
+    files, samples = record.bad_files, at(record.data, "samples", int)
+    share = f" of {number_text(samples)}" if samples else ""
     return {
-        "bad_files": rows[:_MAX_BAD_FILES],
-        "bad_files_more": max(0, len(rows) - _MAX_BAD_FILES),
-        "bad_count": f"{len(rows)}{share} file{'s' * (len(rows) != 1)} could not be decoded",
-        "bad_total": sum(line.count for line in record.bad_files),
+        "bad_files": files[:_MAX_BAD_FILES],
+        "bad_files_more": max(0, len(files) - _MAX_BAD_FILES),
+        "bad_count": f"{len(files)}{share} file{'s' * (len(files) != 1)} could not be decoded",
+        "bad_total": sum(file.count for file in files),
     }

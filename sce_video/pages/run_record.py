@@ -1,9 +1,9 @@
-"""Content of a run's folder as plain data: its record, and its logs."""
+"""Content of a run folder as plain data: the record of the run, and its logs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,52 +15,52 @@ from sce_video.utils.files import read_json_lines
 from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, BAD_FILES, EVALUATIONS, HISTORY, METRICS
 
-#: State of a run without a log. The others are those of ``run.json``.
+#: State of a run without a log. The other states are defined by ``run.json``.
 UNKNOWN = "unknown"
-#: A line of a log: its values by name
+#: Values by name in a line of a log
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class TrainingStart:
-    """A start in the history of a training run. Unknown values are empty."""
+    """Start of a training run, from its history. Unknown values are empty."""
 
     time: float | None = None  # seconds since 1970
     model: str = ""  # class of the model
     resumed_from: str = ""  # checkpoint
     device: str = ""
     ranks: int | None = None  # number of processes
-    versions: dict[str, Any] = field(default_factory=dict)  # version by package
+    versions: dict[str, object] = field(default_factory=dict)  # version by package
     own_parts: list[str] = field(default_factory=list)  # user-defined classes
     command: list[str] = field(default_factory=list)  # words of the command line
 
 
 @dataclass(frozen=True)
 class TrainingEnd:
-    """The end of a start in the history of a training run. Unknown values are None."""
+    """End of a training run, from its history. Unknown values are empty."""
 
     time: float | None = None  # seconds since 1970
     iter: int | None = None  # last iteration
-    status: str = ""  # status in ``run.json``: finished, interrupted, failed
-    message: str = ""  # the error, or what interrupted it
+    status: str = ""  # status as in ``run.json``: finished, interrupted or failed
+    message: str = ""  # error, or the signal that interrupted the training
 
 
 @dataclass(frozen=True)
 class AlarmLine:
-    """An alarm that a training run has raised, or the end of its condition."""
+    """Alarm of a training run, from ``alarms.jsonl``."""
 
     alarm: str = "alarm"  # name
     level: str = "warning"
     message: str = ""
     iter: int | None = None
-    cleared: int | None = None  # iteration at which its condition ended
-    value: float | None = None  # compared value
+    cleared: int | None = None  # iteration at which the condition of the alarm ended
+    value: float | None = None  # value that was compared with the threshold
     threshold: float | None = None
 
 
 @dataclass(frozen=True)
 class BadFileLine:
-    """A file of the training set that could not be decoded."""
+    """File of the training set that could not be decoded."""
 
     path: str = "?"
     count: int = 1  # number of failed attempts
@@ -69,146 +69,145 @@ class BadFileLine:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Content of a file with results: metrics, and the 95 % intervals of some of them."""
+    """Metrics in a result file, and the 95 % intervals of some of them."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def value(self, name: str) -> float | None:
-        """Return a metric; None if it was not measured."""
+        """Return a metric; None if the file does not contain it."""
         return self.metrics.get(name)
 
     def interval(self, name: str) -> tuple[float, float] | None:
-        """Return the interval of a metric; None if the file has none."""
+        """Return the interval of a metric; None if the file does not contain it."""
         return self.intervals.get(name)
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Content of a run's page except pictures. Unknown values are empty."""
+    """Everything on the page of a run except pictures. Unknown values are empty."""
 
     name: str  # name of the run's folder
     folder: str  # absolute path of the run's folder
     config: dict[str, Any] = field(default_factory=dict)  # config as plain data
-    config_text: str = ""  # a line for each setting
-    recipe: str = ""  # recipe that the config comes from
+    config_text: str = ""  # config as text, with a line for each setting
+    recipe: str = ""  # name of the recipe
     description: RunDescription | None = None  # content of run.json
-    # (key, value of the recipe, value of the run) of the settings that differ.
+    # Name, value in the recipe and value in the run, for each setting that differs.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
-    scalars: list[Row] = field(default_factory=list)  # logged rows, see read_scalars
+    scalars: list[Row] = field(default_factory=list)  # logged steps, see read_scalars
     evaluations: list[Row] = field(default_factory=list)  # rows of the online evaluation
     validations: list[Row] = field(default_factory=list)  # validations of a classifier
     compared: Row = field(default_factory=dict)  # last comparison with random weights
-    # Lines of alarms.jsonl, history.jsonl (starts and ends of the training), bad_files.jsonl.
-    alarms: list[AlarmLine] = field(default_factory=list)
-    history: list[Row] = field(default_factory=list)
-    bad_files: list[BadFileLine] = field(default_factory=list)
-    results: dict[str, RunResult] = field(default_factory=dict)  # by name of the file
+    alarms: list[AlarmLine] = field(default_factory=list)  # lines of alarms.jsonl
+    history: list[Row] = field(default_factory=list)  # lines of history.jsonl: starts and ends
+    bad_files: list[BadFileLine] = field(default_factory=list)  # lines of bad_files.jsonl
+    results: dict[str, RunResult] = field(default_factory=dict)  # by file name
     data: dict[str, Any] = field(default_factory=dict)  # facts about the training set
     checkpoints: list[str] = field(default_factory=list)  # newest first
     chance: float | None = None  # loss of a network that cannot distinguish samples
     locked: bool = False  # whether a training run holds the folder
-    notes: list[str] = field(default_factory=list)  # sentences on missing or damaged parts
+    notes: list[str] = field(default_factory=list)  # sentences about missing or damaged files
 
     @property
     def last(self) -> Row:
-        """Return the newest logged row; empty if nothing was logged."""
+        """Newest logged step; empty if nothing was logged."""
         return self.scalars[-1] if self.scalars else {}
 
     @property
     def max_epochs(self) -> int | None:
-        """Return the planned number of epochs, or the new plan within a time budget."""
+        """Planned number of epochs, after the last change to keep a time budget."""
         for row in reversed(self.history):
-            if row.get("event") == "replanned":
+            if row["event"] == "replanned":
                 return at(row, "epochs", int)
         return at(self.config, "train_cfg.max_epochs", int)
 
     @property
     def method(self) -> str:
-        """Return the class of the model."""
+        """Class of the model."""
         start = self.starts[-1].model if self.starts else ""
         return str(at(self.config, "model.type") or start)
 
     def result(self, file: str) -> RunResult:
-        """Return the results in a file; empty without the file."""
+        """Return the results in a file; empty if there is no such file."""
         return self.results.get(file, RunResult())
 
     @property
     def starts(self) -> list[TrainingStart]:
-        """Return the starts of the training run in its history."""
-        rows = (row for row in self.history if row.get("event") == "start")
+        """Starts of the training run."""
+        rows = (row for row in self.history if row["event"] == "start")
         return [lenient_record(TrainingStart, row) for row in rows]
 
     @property
     def end(self) -> TrainingEnd | None:
-        """Return the end that belongs to the last start; None without one."""
+        """End of the last start; None if it has not ended or was killed."""
         return last_end(self.history)
 
 
 def last_end(history: Sequence[Row]) -> TrainingEnd | None:
     """Return the end of the last start in a history; None if it has not ended or was killed."""
-    row = history[-1] if history else {}
-    return lenient_record(TrainingEnd, row) if row.get("event") == "end" else None
+    ended = bool(history) and history[-1]["event"] == "end"
+    return lenient_record(TrainingEnd, history[-1]) if ended else None
 
 
-#: Config keys that describe a run but are not settings: names, folders and additions by tools
+#: Keys of a config that are not settings: names, folders, and additions by the commands
 _NOT_SETTINGS = frozenset(
     "work_dir launcher experiment_name resume load_from planned settings run_page".split()
 )
 _ABSENT = "not set"
 
 
-def flattened(config: dict[str, Any]) -> dict[str, str]:
-    """Return the settings of a config by dotted name, with list entries named by their types.
+def flattened(config: Mapping[str, object]) -> dict[str, str]:
+    """Return the settings of a config as text by dotted name.
 
-    An example is ``train_dataloader.dataset.pipeline.RandomClips.num_frames``.
+    The entries of a list are named by their types, for example
+    ``train_dataloader.dataset.pipeline.RandomClips.num_frames``.
     """
     found: dict[str, str] = {}
-    # plain() converts tuples to lists, because a config file has tuples and run.json has lists.
+    # plain() turns the tuples of a config file into lists, as run.json has them.
     for path, value in leaves(data := plain(config)):
         if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_"):
             found[named_path(data, path)] = str(value) or "''"
     return found
 
 
-def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return each config's values of every setting in which the configs differ, by name."""
+def different_settings(configs: Sequence[Mapping[str, object]]) -> dict[str, list[str]]:
+    """Return, for each setting in which the configs differ, the value in each config."""
     flat = [flattened(config) for config in configs]
     names = sorted(set().union(*flat))
     rows = {name: [settings.get(name, _ABSENT) for settings in flat] for name in names}
     return {name: values for name, values in rows.items() if len(set(values)) > 1}
 
 
-#: Levels of an alarm, the most urgent one first.
+#: Levels of an alarm, the most urgent first.
 _LEVELS = {"error": 0, "warning": 1}
 
 
 class State(NamedTuple):
-    """State of a run and a sentence about it."""
+    """State of a run, and a sentence about the state."""
 
     name: str
     text: str
 
 
 def run_state(record: RunRecord) -> State:
-    """Return a run's state: from its lock or its history, or without one, from its last epoch.
+    """Determine the state of a run from its lock, its history or, without these, its log.
 
-    A held lock means running, whatever the history contains. A start without an end is interrupted,
-    because its process is gone. Folders without a history are finished if all planned epochs are
-    logged.
+    A run whose lock is held is running, whatever the history contains. A start without an end was
+    interrupted, because its process is gone. A run without a history is finished if all planned
+    epochs were logged.
     """
     epoch, planned = record.last.get("epoch"), record.max_epochs
     reached = "before its first logged step"
     if epoch is not None:
         reached = f"in epoch {epoch}" + (f" of {planned}" if planned else "")
-    # The lock counts more than the history, which notes an end only when it comes.
     if record.locked:
-        return State(RUNNING, f"A training is running, {reached}; this page shows its log so far.")
+        return State(RUNNING, f"The training is running, {reached}. The page shows the log so far.")
     end = record.end
     if end is not None:
         text = {
-            FINISHED: f"The training has ended after {epoch} epochs.",
-            INTERRUPTED: f"The training was interrupted {reached}; --resume continues it.",
+            FINISHED: f"The training finished after {epoch} epochs.",
+            INTERRUPTED: f"The training was interrupted {reached}. --resume continues it.",
             FAILED: f"The training failed {reached}.",
         }
         if end.status in text:
@@ -217,15 +216,15 @@ def run_state(record: RunRecord) -> State:
     if record.starts:
         return State(
             INTERRUPTED,
-            f"The training stopped {reached} without noting an end (killed, or the machine went "
-            "down); --resume continues it.",
+            f"The training stopped {reached} without recording an end, for example because it was "
+            "killed or the machine went down. --resume continues it.",
         )
     if epoch is None:
         return State(UNKNOWN, "Nothing was logged in this folder.")
     if planned and epoch >= planned:
-        return State(FINISHED, f"All {planned} epochs are logged.")
+        return State(FINISHED, f"All {planned} epochs were logged.")
     if planned:
-        return State(INTERRUPTED, f"The log ends {reached}; --resume continues the training.")
+        return State(INTERRUPTED, f"The log ends {reached}. --resume continues the training.")
     return State(UNKNOWN, f"The log ends {reached}.")
 
 
@@ -238,17 +237,17 @@ class AlarmGroup(NamedTuple):
     times: int
     first_iter: int | None
     last_iter: int | None
-    cleared: int | None = None  # iteration at which the condition of the last one ended, if it has
+    cleared: int | None = None  # iteration at which the last alarm's condition ended
 
 
 def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
-    """Return a run's problems, in a word or two each: its lasting alarms of level error."""
+    """Return a few words for each alarm of level ``error`` whose condition has not ended."""
     names = [a.name for a in alarms if a.level == "error" and a.cleared is None]
     return ["collapsed" if name == "collapse" else name.replace("_", " ") for name in names]
 
 
 def grouped_alarms(alarms: Sequence[AlarmLine]) -> list[AlarmGroup]:
-    """Group alarms by kind: first the lasting alarms, errors before warnings, then by start."""
+    """Group alarms by kind. Alarms that last come first, and errors precede warnings."""
     groups: dict[str, list[AlarmLine]] = {}
     for line in alarms:
         groups.setdefault(line.alarm, []).append(line)
@@ -274,41 +273,46 @@ def grouped_alarms(alarms: Sequence[AlarmLine]) -> list[AlarmGroup]:
 _SCALARS = "vis_data/scalars.json"
 
 
-#: Names in mmengine's scalars.json of what metrics.jsonl calls otherwise.
+#: Names of metrics.jsonl by the different names in mmengine's scalars.json.
 _OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
 
 
 def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
-    """Return rows that a training run logged, ordered by iteration, over all its resumptions.
+    """Read the logged steps of a training run in the order of their iterations.
 
-    These are the rows with ``"kind": "train"`` in ``metrics.jsonl`` (docs/logging.md). If only
-    mmengine's ``LocalVisBackend`` has logged, they are read from ``*/vis_data/scalars.json``.
-    Values that were not finite are NaN. An incomplete last line is left out.
+    The steps are the rows with ``"kind": "train"`` in ``metrics.jsonl`` (docs/logging.md). If only
+    mmengine's ``LocalVisBackend`` has logged, they are in ``*/vis_data/scalars.json``. Values that
+    were not finite are NaN. An incomplete last line is ignored.
 
-    A start replaces everything that earlier starts logged from its first row on. It replaces the
-    steps that a crash has lost, or all of them if no checkpoint could be resumed.
+    A resumed run logs some steps again if a crash has lost them, or all steps if there was no
+    checkpoint. The newer rows replace the older ones from the first repeated iteration on.
 
-    If ``damaged`` is given, it gets the message of every damaged line, which is left out without a
-    ValueError. A folder without a training log raises FileNotFoundError.
+    Args:
+        work_dir: Folder of the run.
+        damaged: List to which the message about each damaged line is added. Such lines are then
+            ignored. None raises ValueError for a damaged line.
+
+    Raises:
+        FileNotFoundError: If the folder contains no training log.
     """
     metrics = Path(work_dir, METRICS)
     files = [metrics] if metrics.is_file() else sorted(Path(work_dir).glob(f"*/{_SCALARS}"))
     if not files:
-        raise FileNotFoundError(f"no training has logged to {work_dir} ({METRICS})")
+        raise FileNotFoundError(f"{work_dir} contains no log of a training run ({METRICS})")
     rows: list[Row] = []
-    for file in files:  # folders are named by start time
+    for file in files:  # in the order of the starts, because folders are named by start time
         for where, row in read_json_lines(file, damaged):
             if "loss" in row and "iter" in row and row.get("kind", "train") == "train":
                 if file != metrics:
                     row = {_OF_MMENGINE.get(name, name): value for name, value in row.items()}
                 if type(row["iter"]) is not int or abs(row["iter"]) >= 2**63:
-                    problem = f"{where}: iter {row['iter']!r:.40} is not a whole number"
+                    problem = f"{where}: the iteration {row['iter']!r:.40} is not a whole number"
                     if damaged is None:
                         raise ValueError(problem)
                     damaged.append(problem)
                     continue
                 step = _numbers(row)
-                # Rows of this iteration or a later one were lost in a crash.
+                # A crash has lost the rows of this and later iterations.
                 while rows and rows[-1]["iter"] >= step["iter"]:
                     rows.pop()
                 rows.append(step)
@@ -316,7 +320,7 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
 
 
 def read_online_evaluations(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
-    """Return rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none.
+    """Read the rows of the online evaluation (``online_evaluation.jsonl``), if there are any.
 
     ``damaged`` works as in :func:`read_scalars`.
     """
@@ -327,9 +331,9 @@ def read_online_evaluations(work_dir: str | Path, damaged: list[str] | None = No
 def read_validations(
     work_dir: str | Path, damaged: list[str] | None = None, kind: str = "val"
 ) -> list[Row]:
-    """Return rows of the validation of a classifier in ``metrics.jsonl``; empty if there are none.
+    """Read a classifier's validations from ``metrics.jsonl``, if there are any.
 
-    ``kind="random"`` reads comparisons with random weights. ``damaged`` works as in
+    With ``kind="random"``, read the comparisons with random weights. ``damaged`` works as in
     :func:`read_scalars`.
     """
     rows = _rows_of(Path(work_dir, METRICS), damaged)
@@ -339,31 +343,32 @@ def read_validations(
 
 
 def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
-    """Read the alarms of a training run (``alarms.jsonl``) in their order; empty without any.
+    """Read the alarms of a training run (``alarms.jsonl``) in their order, if there are any.
 
-    An alarm whose condition has ended contains the iteration of the end as ``cleared``. ``damaged``
-    works as in :func:`read_scalars`.
+    If the condition of an alarm has ended, ``cleared`` is the iteration at which it ended.
+    ``damaged`` works as in :func:`read_scalars`.
     """
     alarms: list[Row] = []
     for row in _rows_of(Path(work_dir, ALARMS), damaged):
         if "alarm" in row:
             alarms.append(dict(row))
+            continue
         for alarm in alarms[::-1]:
-            if "alarm" not in row and alarm["alarm"] == row.get("cleared"):
+            if alarm["alarm"] == row.get("cleared"):
                 alarm["cleared"] = row.get("iter")
                 break
     return alarms
 
 
 def read_bad_files(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
-    """Read the files that could not be decoded (``bad_files.jsonl``); empty without any."""
+    """Read the files that could not be decoded (``bad_files.jsonl``), if there are any."""
     return _rows_of(Path(work_dir, BAD_FILES), damaged)
 
 
 def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
-    """Read starts and ends of a training run (``history.jsonl``) in order; empty without any.
+    """Read the starts and ends of a training run (``history.jsonl``) in their order.
 
-    A start without an end belongs to a run that is running or was killed. ``damaged`` works as in
+    A start without an end is still running or was killed. ``damaged`` works as in
     :func:`read_scalars`.
     """
     return [row for row in _rows_of(Path(work_dir, HISTORY), damaged) if "event" in row]
@@ -374,7 +379,7 @@ def _rows_of(file: Path, damaged: list[str] | None) -> list[Row]:
 
 
 def _numbers(row: Row) -> dict[str, float]:
-    """Return the values that can be drawn. Null means that a value is not finite."""
+    """Return the values of a row that can be drawn. A null was not finite, and becomes NaN."""
     row = {k: math.nan if v is None else v for k, v in row.items()}
     numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
     return {k: v for k, v in numbers.items() if abs(v) < 2**63 or v != v}

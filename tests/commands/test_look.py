@@ -32,9 +32,9 @@ def test_a_classifier_explains_its_class(folder_classifier, files, tmp_path, cap
     printed = capsys.readouterr().out
     assert "a.mp4: class class1, probability 0." in printed and "b.mp4: class class1" in printed
     assert f"left out: {files / 'broken.mp4'}: cannot be opened" in printed
-    assert "clips of 2 frames of 36x36 pixels; 2 x 2 x 2 cells" in printed
+    assert "clips of 2 frames with 36 x 36 pixels; 2 x 2 x 2 cells" in printed
     page = out.read_text()
-    assert "What speaks for class1" in page and "added to the score" in page
+    assert "Evidence for class1" in page and "added to the score" in page
     assert page.count("<section") == 2 and page.count("<img") == 8
 
 

@@ -9,11 +9,14 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
+from helpers.small_index import HEADER
 
 from sce_video.commands.main import COMMANDS
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.recipes import FINETUNING, find_recipe, methods
+from sce_video.find.store import FileRecord, FileStore
 from sce_video.models.backbones.hf_encoder import FAMILIES
 from sce_video.options.connect import POOLS
 from sce_video.options.declare import spec_of
@@ -74,9 +77,9 @@ CASES = {
     "embed V --checkpoint R --out o.npz --windows 2s --ann-file l.txt": "--ann-file has no effect",
     "embed V --checkpoint R --out o.npz --device gpu": "--device must be cpu, cuda or cuda:1",
     "index N --checkpoint R --out O": "there is no folder 'N'",
-    "index V --out O": "give --checkpoint, because there is no index in O",
+    "index V --out O": "give --checkpoint, because O has no index",
     "index V --checkpoint R --out O --clips 0": "--clips must be at least 1, got 0",
-    "index V --data-root V --checkpoint R --out O": "--data-root belongs to a list or a CSV file",
+    "index V --data-root V --checkpoint R --out O": "--data-root needs a list or a CSV file",
     "index c.csv --checkpoint R --out O --windows 2s": "divides whole videos, but c.csv lists",
     "index c.csv --checkpoint R --out O": "c.csv has no column label",
     "index V --checkpoint R --out O --column x": "--column names a column of a table",
@@ -91,9 +94,9 @@ CASES = {
     "search V/a.mp4 --not N --index I": "no video at N",
     "search V/a.mp4 --weights 1 -1 0 --index I": "--weights must be at least 0, got -1",
     "search V/a.mp4 --where size>3 --index I": "no such column: size",
-    "search V/a.mp4 --columns N --index I": "no file of columns at N",
-    "search V/a.mp4 --columns c.csv --where x=1 --index I": "x; c.csv has path, kind",
-    "search --more-like x --index I": "I/labels.txt has no label 'x'; its labels: none",
+    "search V/a.mp4 --columns N --index I": "no CSV file with columns at N",
+    "search V/a.mp4 --columns c.csv --where x=1 --index I": "The columns in c.csv are: path, kind",
+    "search --more-like x --index I": "I/labels.txt has no label 'x'. Its labels are: none",
     "search --serve I --index O": "--serve I and --index O are two indexes: give one",
     "search V/a.mp4 --serve I": "give a query or --serve, not both",
     "search --serve": "--serve needs the folder of an index",
@@ -210,10 +213,13 @@ def answers(tmp_path_factory: pytest.TempPathFactory, repo: Path) -> dict[str, l
     """Status, stderr and imported libraries of each command line."""
     folder = tmp_path_factory.mktemp("wrong_input")
     labelled = ("L/a/1.mp4", "L/a/2.mp4", "L/b/1.mp4", "L/b/2.mp4", "M/a/1.mp4", "M/c/1.mp4")
-    for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt", "E.onnx", *labelled):
+    for name in ("V/a.mp4", "R/epoch_1.pth", "E/notes.txt", "E.onnx", *labelled):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).touch()
-    (folder / "c.csv").write_text("path,kind\nV/a.mp4,walk\n")
+    (folder / "c.csv").write_text("path,kind\na.mp4,walk\n")
+    store = FileStore(folder / "I/features.npz")
+    store.file.parent.mkdir()
+    store.write(HEADER, {"a.mp4": FileRecord(1, 1, np.ones(2, np.float32))})
     env = {"PYTHONPATH": str(repo), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
     words = json.dumps([shlex.split(case) for case in CASES])
     command = [sys.executable, "-c", _SCRIPT]

@@ -212,7 +212,7 @@ def test_thumbnails_are_kept_until_a_file_changes(tmp_path, monkeypatch):
     [
         (["FOLDER"], "is not an index"),
         (["FEATURES", "--similarity", "2"], "similarity must be above 0"),
-        (["FEATURES", "--subset", "99", "--duplicates", "none"], "14 remain"),
+        (["FEATURES", "--subset", "99", "--duplicates", "none"], "only 14 videos remain"),
         (["FEATURES", "--column", "a"], "is not a table of videos"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from helpers.tiny_encoder import write_lossless
 
 from sce_video.commands.curate import main
-from sce_video.curation import copy_alignment, copy_views, copy_votes
+from sce_video.curation import copy_alignment, copy_votes
 from sce_video.curation import edited_copies as copies
 from sce_video.curation.comparison import ThumbnailFile
 from sce_video.curation.copy_alignment import EditedCopy
@@ -170,19 +170,19 @@ def test_other_parts_equal_those_of_the_grid():
 
 
 def test_changes_equal_those_of_a_loop(monkeypatch):
-    monkeypatch.setattr(copy_views, "_CHANGED_AT_ONCE", 7)
+    monkeypatch.setattr(copies, "_CHANGED_AT_ONCE", 7)
     rng = np.random.default_rng(0)
     frames = rng.integers(100, 140, (40, SIDE, SIDE)).astype(np.uint8)
     times = np.cumsum(rng.uniform(0.05, 0.3, 40))
-    moved = copy_views.changes(Thumbnails(frames, times, 12.0, SIDE, SIDE)).frames
+    moved = copies.changes(Thumbnails(frames, times, 12.0, SIDE, SIDE)).frames
     for n, time in enumerate(times):
         near = [f for f, t in zip(frames, times, strict=True) if abs(t - time) <= 1]
         expected = 128 + 3 * (frames[n] - np.mean(np.float64(near), axis=0))
         assert np.abs(moved[n] - expected.clip(0, 255)).max() < 1.01
     plain = video(filmed(0))
     words = replace(plain, frames=np.where(np.arange(SIDE) < 8, 255, plain.frames))
-    same = copy_views.changes(words).frames == copy_views.changes(plain).frames
-    assert same[:, :, 8:].all() and (copy_views.changes(words).frames[:, :, :8] == 128).all()
+    same = copies.changes(words).frames == copies.changes(plain).frames
+    assert same[:, :, 8:].all() and (copies.changes(words).frames[:, :, :8] == 128).all()
 
 
 @pytest.mark.parametrize("box", [(30, 78, 10, 58), (0, 60, 40, 96), (45, 90, 3, 45)])
@@ -192,11 +192,11 @@ def test_the_rectangle_of_a_picture_in_a_picture_is_found(box):
     size = right - left, end - top
     frames[:, top:end, left:right] = [cv2.resize(f, size) for f in filmed(2)]
     expected = np.array([left, top, right - left, end - top]) / _SIZE
-    found = copy_views.rectangles(video(frames))
+    found = copies.rectangles(video(frames))
     assert len(found) <= 4
     assert min(np.abs(np.array(part) - expected).max() for part in found) < 0.04
     flat = video(np.full((20, _SIZE, _SIZE), 90, np.uint8))
-    assert copy_views.rectangles(flat) == []
+    assert copies.rectangles(flat) == []
 
 
 def test_slopes_of_the_edges_equal_differences():
@@ -218,12 +218,12 @@ def test_slopes_of_the_edges_equal_differences():
 def test_borders_are_cut_off_and_dark_videos_stay():
     frames = filmed(0)
     boxed = np.pad(sized(frames, 48), ((0, 0), (24, 24), (0, 0)))  # a letterbox of half the height
-    cut = copy_views.without_borders(video(sized(boxed, _SIZE))).frames
+    cut = copies.without_borders(video(sized(boxed, _SIZE))).frames
     assert np.abs(cut.astype(float) - video(frames).frames).mean() < 12
     plain = video(frames)
-    assert copy_views.without_borders(plain) is plain
+    assert copies.without_borders(plain) is plain
     dark = video(np.zeros((20, _SIZE, _SIZE), np.uint8))
-    assert copy_views.without_borders(dark) is dark
+    assert copies.without_borders(dark) is dark
 
 
 def test_the_command_removes_a_mirrored_copy_and_says_what_is_shared(tmp_path, capsys):

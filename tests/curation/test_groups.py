@@ -96,7 +96,7 @@ def test_decisions_on_the_page_are_respected_by_later_runs(copies, tmp_path, cap
         assert page.locator(".save").is_disabled()
         decision(page, "b trim.mp4").select_option("not a copy")
         decision(page, "a.mp4").select_option("remove")
-        assert "1 of the groups keep nothing" in page.locator("output").text_content()
+        assert "1 group keeps no video" in page.locator("output").text_content()
         assert page.locator(".save").is_disabled()
         page.get_by_text("Keep the largest frames of each").click()
         values = [
@@ -123,7 +123,7 @@ def test_decisions_on_the_page_are_respected_by_later_runs(copies, tmp_path, cap
     elsewhere = tmp_path / "decisions.csv"
     elsewhere.write_text("path,decision,other\ngone.mp4,keep,\n")
     assert main([*copies, "--no-page", "--decisions", str(elsewhere)]) == 0
-    assert "1 of 1 videos with a decision are not among these" in capsys.readouterr().out
+    assert "1 of 1 videos with a decision are not in the source" in capsys.readouterr().out
     assert groups_of(tmp_path)["b.mp4"] == {"b trim.mp4"}
 
 
@@ -225,7 +225,7 @@ def test_the_command_finds_an_intro(tmp_path, capsys):
     assert set(segments) >= set(shown) - {"copy.mp4"}
     for name in ("0.mp4", "2.mp4", "3.mp4"):
         assert (segments[name].start, segments[name].end) == pytest.approx((0, 4), abs=0.5)
-    assert "a part of more than 3 videos" in (tmp_path / "out" / "curation.html").read_text()
+    assert "occur in more than 3 videos" in (tmp_path / "out" / "curation.html").read_text()
 
 
 def test_motion_equals_that_of_a_loop():
@@ -277,6 +277,6 @@ def test_still_and_frozen_videos_are_removed(tmp_path, capsys):
     capsys.readouterr()
     still = {f"{i}.mp4": np.repeat(filmed(i)[:1], 30, axis=0) for i in range(3)}
     assert main([*written(tmp_path / "still", still, 12), "--motion"]) == 2
-    assert "nothing moves in the videos of" in capsys.readouterr().err
+    assert "nothing moves in any video of" in capsys.readouterr().err
     assert main([*words, "--motion", "1.5"]) == 2
     assert "must be at least 0 and at most 0.99" in capsys.readouterr().err

@@ -57,5 +57,5 @@ def test_evaluated_twice_and_compared(runs, tmp_path, monkeypatch, capsys):
     assert f"knn_top1 of results.json, a to b: {change:+.2f} [" in shown
     p_value = paired_p_value(paired_differences(*values, range(12), None))
     assert f"points, p {p_value:.3f}" in shown and "within chance" in shown
-    assert "Paired tests over the same videos" in page.read_text()
+    assert "The tests are paired over the same videos" in page.read_text()
     assert "model.tau" in page.read_text()

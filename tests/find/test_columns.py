@@ -17,6 +17,7 @@ from sce_video.find.columns import ColumnSources, VideoColumn, columns_of_index,
 from sce_video.find.query import query_index
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore
+from sce_video.utils.records import read_record
 
 COUNT = 60
 PATHS = [f"{'ab'[i % 2]}/{i:02}.mp4" for i in range(COUNT)]
@@ -96,13 +97,13 @@ def test_what_the_page_shows(columns):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("camra = 'north'", r"no such column: camra; .*meta\.csv has path, camera, date"),
+        ("camra = 'north'", r"no such column: camra\. .*meta\.csv are: path, camera, date"),
         ("camera = ", "syntax error"),
         ("camera = 'north", "unrecognized token"),
         ("1); DROP TABLE videos; --", "one statement"),
-        ("1) UNION SELECT 1 /*", "no further SELECT"),
-        ("path IN (SELECT path FROM videos)", "no further SELECT"),
-        ("EXISTS (SELECT 1 FROM sqlite_master)", "no further SELECT"),
+        ("1) UNION SELECT 1 /*", "without SELECT"),
+        ("path IN (SELECT path FROM videos)", "without SELECT"),
+        ("EXISTS (SELECT 1 FROM sqlite_master)", "without SELECT"),
         ("1 IN (WITH RECURSIVE c(x) AS (SELECT 1 UNION SELECT x FROM c) SELECT 1)", "SELECT"),
         ("camera IN pragma_database_list", "cannot be evaluated"),
         ("load_extension('/tmp/x.so')", "not authorized to use function"),
@@ -195,13 +196,13 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
 
 def test_a_database_of_columns_is_read(tmp_path):
     found = database(tmp_path / "c.sqlite", facts())
-    assert found.described == [VideoColumn.from_facts(COLUMN)]
+    assert found.described == (read_record(VideoColumn, COLUMN),)
     assert found.matching("camera = 'north'").tolist() == [True, True]
     with closing(sqlite3.connect(tmp_path / "c.sqlite")) as base:  # of another index, in its place
         base.execute("UPDATE facts SET text = ?", (facts(without=1),))
         base.commit()
     found._base.close()
-    with pytest.raises(ValueError, match="has been replaced in the meantime. Open the index again"):
+    with pytest.raises(ValueError, match="database of columns was replaced. Open the index again"):
         found.matching("camera = 'south'")
 
 
@@ -249,6 +250,7 @@ def test_a_database_may_not_be_a_pipe(tmp_path):
         ("", "m.csv is empty"),
         ("camera,date\nx,y\n", "m.csv, line 1: there is no column path"),
         ("path,x,X\na.mp4,1,2\n", "m.csv, line 1: the column 'x' is named twice"),
+        ("path,#\na.mp4,1\n", "m.csv, line 1: a column cannot be named '#'"),
         ("path,\na.mp4,1\n", "m.csv, line 1: a column has no name"),
         ("path,x\na.mp4,1\nb.mp4\n", "m.csv, line 3: 1 cells, not 2 as in the first line"),
         ("path,x\n,1\n", "m.csv, line 2: there is no path"),
@@ -256,7 +258,10 @@ def test_a_database_may_not_be_a_pipe(tmp_path):
         ("path,x\nz.mp4,1\n", "m.csv, line 2: none of its 1 paths is in the index, for example z"),
         (f"path,x\na.mp4,{'y' * 10_001}\n", "m.csv, line 2: a cell has 10001 characters"),
         ('path,x\n"a.mp4', "none of its|line 2"),
-        ("path," + ",".join(f"c{i}" for i in range(200)) + "\n", "line 1: more than 200 columns"),
+        (
+            "path," + ",".join(f"c{i}" for i in range(200)) + "\n",
+            "there are more than 200 columns",
+        ),
     ],
 )
 def test_a_file_that_is_no_table_of_columns(tmp_path, text, message):

@@ -143,7 +143,7 @@ def test_an_interrupted_run_resumes(model, root, tmp_path, opened):
         build_index(model, root, index, OPTIONS, on_video=stop)
     assert count_records(index / "records.sqlite", "embed") == 4
     assert not (index / "features.npz").exists()
-    with pytest.raises(FileNotFoundError, match="run it again"):
+    with pytest.raises(FileNotFoundError, match="Run the same command again to resume"):
         read_index(index)
     first = list(opened)
     opened.clear()
@@ -188,7 +188,7 @@ def test_another_checkpoint_or_other_settings_are_refused(model, root, tmp_path)
         build_index(model, root, index, ViewOptions(num_clips=3))
     with pytest.raises(ValueError, match="num_crops is 1 in the index, now 3"):
         build_index(model, root, index, ViewOptions(num_clips=2, num_crops=3))
-    with pytest.raises(ValueError, match=r"of the folder .*videos, not .*/c"):
+    with pytest.raises(ValueError, match=r"contains the folder .*videos, not .*/c"):
         build_index(model, root / "c", index, OPTIONS)
     assert (index / "features.npz").read_bytes() == before
 
@@ -245,7 +245,7 @@ def test_no_index_of_no_videos(model, root, tmp_path):
     for name in NAMES:
         (root / name).write_bytes(b"nothing of a video")
     for folder in ("index", "new"):
-        with pytest.raises(ValueError, match=r"none of 6 videos of .* could be read"):
+        with pytest.raises(ValueError, match=r"none of 6 videos in .* could be read"):
             build_index(model, root, tmp_path / folder, OPTIONS)
     assert len(read_index(tmp_path / "index")) == 5
     assert not (tmp_path / "new" / "features.npz").exists()

@@ -87,7 +87,7 @@ def test_results_equal_those_of_a_file_bit_for_bit(tmp_path, monkeypatch):
     # Read in blocks, as one that is not held in memory.
     monkeypatch.setattr(index_table, "_HELD_BYTES", 1000)
     monkeypatch.setattr(index_table, "READ_ROWS", 300)
-    monkeypatch.setattr(search, "_READ_ROWS", 200)
+    monkeypatch.setattr(search, "READ_ROWS", 200)
     table = read_index(tmp_path / "table")
     for centred in (False, True):
         assert_same_results(file, table, queries, centred=centred)
@@ -248,7 +248,7 @@ def test_only_broken_files_then_others(model, root, tmp_path):
     for name in NAMES:
         (root / name).rename(tmp_path / os.path.basename(name))
     folder = tmp_path / "index"
-    with pytest.raises(ValueError, match="none of 1 videos of .* could be read"):
+    with pytest.raises(ValueError, match="none of 1 videos in .* could be read"):
         build_index(model, root, folder, OPTIONS, table=True)
     (tmp_path / "a.mp4").rename(root / "a.mp4")
     # What could not be read is recorded, and not tried again.
@@ -286,7 +286,7 @@ def test_a_table_that_is_no_index(model, root, tmp_path):
     folder = tmp_path / "index"
     folder.mkdir()
     make_table(str(folder / TABLE), pa.schema([("path", pa.string()), ("label", pa.int64())]))
-    with pytest.raises(ValueError, match="is not the table of an index.*columns path, label"):
+    with pytest.raises(ValueError, match="is not the table of an index.*columns are path, label"):
         read_index(folder)
     for rebuild in (False, True):
         with pytest.raises(ValueError, match="is not the table of an index"):

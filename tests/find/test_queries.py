@@ -109,7 +109,7 @@ def test_an_image_is_a_clip_of_one_repeated_frame(model, index, tmp_path):
     best = found(index, tmp_path / "a.png")
     assert_ranked(best, np.array(index.features), still)
     assert [m.path for m in best] == [m.path for m in query_index(index, still)]
-    with pytest.raises(ValueError, match="is an image, so it has no moments"):
+    with pytest.raises(ValueError, match="is an image, which has no moments"):
         found(index, f"{tmp_path}/a.png@0-1")
 
 
@@ -135,7 +135,10 @@ def test_more_like_a_label(index, tmp_path):
     for match in matches:
         cosine = unit(features[match.row]) @ unit(expected)
         assert match.similarity == pytest.approx(cosine, abs=2e-6)
-    for name, message in (("god", "its labels: good, bad, never"), ("never", "no video of the")):
+    for name, message in (
+        ("god", "Its labels are: good, bad, never"),
+        ("never", "no video of the"),
+    ):
         with pytest.raises(ValueError, match=message):
             found(index, more_like=name, labels=tmp_path / "l.txt")
 
@@ -169,4 +172,4 @@ def test_the_command(index, root, tmp_path, capsys):
     assert written["weights"] == {"text": 0, "like": 1, "unlike": 0.5}
     assert [q["video"] for q in written["not"]] == [str(root / "f.mp4")]
     page = (tmp_path / "g.html").read_text()
-    assert "<h2>not like</h2>" in page and "and 1 more" in page and "where path LIKE" in page
+    assert "<h2>Not like</h2>" in page and "and 1 more" in page and "where path LIKE" in page

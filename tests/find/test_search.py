@@ -150,7 +150,7 @@ def random_features():
 
 def test_a_large_index_is_searched_in_blocks(large, monkeypatch):
     """More rows than one block, ties between blocks."""
-    monkeypatch.setattr(search, "_READ_ROWS", 1000)
+    monkeypatch.setattr(search, "READ_ROWS", 1000)
     features = random_features()
     features[3999] = features[5] = features[2000]
     index = large(features)

@@ -1,4 +1,4 @@
-"""What the requests of the page answer; security is in test_guard.py."""
+"""What the requests of the page answer; access control is in test_search_connections.py."""
 
 import os
 import shutil
@@ -115,7 +115,7 @@ def test_no_uploaded_file_is_left(client, monkeypatch, tmp_path, originals):
 def test_bad_uploads(client):
     assert "cannot be decoded" in error_of(upload(client, b"no video at all"), 422)
     assert "empty" in error_of(upload(client, b""), 422)
-    assert "'notes.txt' does not have the name of a video" in error_of(
+    assert "'notes.txt' is not the name of a video" in error_of(
         upload(client, b"x", "notes.txt"), 422
     )
     assert error_of(upload(client, b"x" * 200_001), 413).startswith("the video is larger than")
@@ -165,7 +165,7 @@ def test_an_index_by_a_stranger_serves_nothing_outside_its_folder(
     stranger = [path.format(folder=searched.folder)] * 5
     monkeypatch.setattr(searched.state, "_videos", stranger)
     error = error_of(client.get("/api/v1/video/0"), 404)
-    assert "is not a video of its folder" in error
+    assert "is not a video in the indexed folder" in error
 
 
 def test_a_file_of_another_name_is_served_if_it_holds_a_video(searched, state, monkeypatch):
@@ -175,7 +175,7 @@ def test_a_file_of_another_name_is_served_if_it_holds_a_video(searched, state, m
     (folder / "secret.rec").write_text("secret")
     monkeypatch.setattr(state, "_videos", ["camera.rec", "secret.rec"])
     assert state.file(0) == str(folder / "camera.rec")
-    with pytest.raises(NoRowError, match="is not a video of its folder"):
+    with pytest.raises(NoRowError, match="is not a video in the indexed folder"):
         state.file(1)
 
 
@@ -220,7 +220,7 @@ def test_labels(client, state):
         assert "printable" in message
     state.labels.file.write_text("top.mp4 0\n")
     answer = client.post("/api/v1/label", json={"rows": [0], "label": "x"})
-    assert "changed by another program" in error_of(answer, 422)
+    assert "another program has changed" in error_of(answer, 422)
     assert state.labels.file.read_text() == "top.mp4 0\n"
 
 
@@ -234,12 +234,12 @@ def test_a_malformed_request_is_one_sentence(client):
 
 
 def test_an_error_of_the_program_is_json(client, state, monkeypatch):
-    def fail(rows):
+    def fail(filters):
         raise KeyError("x")
 
-    monkeypatch.setattr(state, "missing", fail)
-    assert error_of(client.post("/api/v1/missing", json={"rows": []}), 500) == (
-        "an error of the program, see the terminal: KeyError: 'x'"
+    monkeypatch.setattr(state, "matching", fail)
+    assert error_of(client.post("/api/v1/rows", json={}), 500) == (
+        "the server failed (KeyError: 'x'). Details are in its terminal"
     )
 
 

@@ -155,7 +155,7 @@ def test_a_query_of_several_parts_is_in_the_address(page, served, state, tmp_pat
 
     page.locator(".card").nth(0).focus()
     page.keyboard.press("-")  # there is nothing yet that it could be subtracted from
-    assert "Choose first" in page.locator("#message").text_content()
+    assert "First choose" in page.locator("#message").text_content()
     page.keyboard.press("+")
     wait_for_results(page, 4)
     before = page.locator(".similarity").all_text_contents()
@@ -416,7 +416,7 @@ def test_segments_are_labelled_on_the_time_line(page, state):
     page.locator("#time-line").focus()
     at("i", 0.3)
     at("o", 0.3)
-    page.get_by_text("Start and end are both at 0:00.3: a segment needs a length").wait_for()
+    page.get_by_text("Start and end are both at 0:00.3, but a segment needs a length").wait_for()
     assert page.locator("#marked").text_content() == "0:00.3 to …", "the start stays"
     page.locator("#time-line").focus()
     at("o", 0.4)

@@ -63,7 +63,7 @@ def test_candidates_are_those_of_whitened_features(windows, monkeypatch):
         matches = query_index(index, index.features[row], 10)
         found.append(len(best & {match.row for match in matches}) / 10)
     assert np.mean(found) > 0.9  # 0.58 of candidates by the plain cosine
-    with pytest.raises(ValueError, match="5 dimensions, but the gallery has 32"):
+    with pytest.raises(ValueError, match="5 dimensions, but the index has 32"):
         query_index(index, np.ones(5, dtype=np.float32), 10)
 
 
@@ -87,5 +87,5 @@ def test_windows_are_found_by_what_is_unusual_about_them(windows):
     assert query_index(index, query, 5, whitened=True) == matches
     assert query_index(index, query, 5, whitened=False)[0].row != 50
     assert 50 not in [match.row for match in query_index(index, query, 5, leave_out=[50])]
-    with pytest.raises(ValueError, match="already centred"):
+    with pytest.raises(ValueError, match="either whitened or centred"):
         query_index(index, query, 5, centred=True, whitened=True)

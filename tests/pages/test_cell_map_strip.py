@@ -46,9 +46,9 @@ def test_one_scale_for_all_maps():
     np.testing.assert_allclose(found.fraction(np.array([-9, -3, -0.5, 2, 9])), [0, 0, 0.5, 1, 1])
     equal = common_scale([np.full(3, 0.7)], "score")
     assert equal.fraction(np.array([0.7]))[0] == 0
-    with pytest.raises(ValueError, match="low < high, got 1 and 1"):
+    with pytest.raises(ValueError, match="low must be below high, got 1 and 1"):
         Scale(1, 1, "score")
-    with pytest.raises(ValueError, match="low < high"):
+    with pytest.raises(ValueError, match="low must be below high"):
         common_scale([np.array([np.nan])], "score")
 
 
@@ -122,4 +122,4 @@ def test_a_class_that_is_not_the_most_probable_says_so(folder_classifier, video)
     other = classifier.classes[1 - best.label]
     (strip,) = activation_strips(classifier, class_activation(classifier, video, other), 8)
     assert strip.note.startswith(f"class {other}, probability 0.")
-    assert f"; most probable: {classifier.classes[best.label]}, 0." in strip.note
+    assert f", most probable class {classifier.classes[best.label]}, 0." in strip.note

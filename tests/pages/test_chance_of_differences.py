@@ -97,11 +97,11 @@ def test_what_cannot_be_tested_is_said(tmp_path):
     assert not chance.differences
     text = "\n".join(chance.notes)
     # ten videos at each end, and where a path is in both, its label differs
-    assert "60 of 60 are only in the first, 60 of 60 only in the second" in text
+    assert "60 of 60 are only in the first, and 60 of 60 only in the second" in text
     assert "without has no outcomes of single videos next to results.json" in text
     assert "is not a file of outcomes" in text
     html = render_comparison([first, moved], {}, chance)
-    assert "evaluate both on one list" in html
+    assert "Evaluate both on the same list" in html
 
 
 def test_the_last_logged_rows_of_seeds_are_pooled(tmp_path):

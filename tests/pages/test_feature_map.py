@@ -36,7 +36,7 @@ def test_points_are_the_projections(videos):
         sign = np.sign(want @ shown)
         np.testing.assert_allclose(shown, sign * want, atol=1e-3)
     share = values[-2:].sum() / values.sum()
-    assert f"PCA shows {100 * share:.0f} % of their variance" in part.html
+    assert f"PCA shows {100 * share:.0f} % of the variance" in part.html
     assert data["name"] == [f"c{i % 3}/{i}.mp4" for i in range(12)]
     assert data["label"] == ["even", "odd"] * 6
     assert data["group"] == [f"c{i % 3}" for i in range(12)]

@@ -57,6 +57,10 @@ def entry(rank=1, **changes):
     return GalleryEntry(**{**values, "rank": rank, "similarity": 0.75, **changes})
 
 
+def read_as(name, file, rank, similarity):
+    return read_entry(GalleryEntry(name, str(file), rank=rank, similarity=similarity))
+
+
 QUERY = entry(rank=None, similarity=None, name="q.mp4")
 
 
@@ -69,7 +73,7 @@ def test_the_middle_of_a_video_is_played(tmp_path):
         assert duration == pytest.approx(count / 25)
         numbers = [read_number(frame) for frame in played]
         assert numbers == [start + int(i * 25 / 8 + 1e-6) for i in range(shown)]
-    write_gallery(tmp_path / "g.html", [QUERY], [read_entry("v.mp4", path, 1, 0.5)])
+    write_gallery(tmp_path / "g.html", [QUERY], [read_as("v.mp4", path, 1, 0.5)])
     (player,) = Page((tmp_path / "g.html").read_text()).all("video")
     assert set(player) == {"controls", "loop", "muted", "playsinline", "title", "src"}
     kind, _, data = player["src"].partition(",")
@@ -83,12 +87,12 @@ def test_the_middle_of_a_video_is_played(tmp_path):
 
 def test_missing_and_broken_files_are_shown_with_the_problem(tmp_path, video):
     (tmp_path / "broken.mp4").write_bytes(b"no video")
-    missing = read_entry("m.mp4", tmp_path / "m.mp4", 2, 0.5)
-    broken = read_entry("b.mp4", tmp_path / "broken.mp4", 3, 0.4)
+    missing = read_as("m.mp4", tmp_path / "m.mp4", 2, 0.5)
+    broken = read_as("b.mp4", tmp_path / "broken.mp4", 3, 0.4)
     assert missing.problem == "the file is missing"
     assert "cannot be opened" in broken.problem
     assert missing.frames == broken.frames == []
-    good = read_entry("v.mp4", video, 1, 0.9)
+    good = read_as("v.mp4", video, 1, 0.9)
     assert (good.problem, len(good.frames), good.rank, good.similarity) == ("", 4, 1, 0.9)
     with pytest.raises(VideoDecodeError):
         read_frames(tmp_path / "broken.mp4")

@@ -70,9 +70,12 @@ def test_files_without_time_are_skipped_not_damaged(videos, tmp_path):
     write_clip_groups(page, "title", "", [], [section], reader=ClipReader(0))
     neighbours = neighbour_rows(rows, reader=ClipReader(0)).html
     for html in (neighbours, feature_map_part(rows, reader=ClipReader(0)).html, page.read_text()):
-        assert "3 of 3 videos were skipped: reading for this page ends after 0 s" in html
+        assert (
+            "3 of 3 videos were skipped, because reading videos for this page ends after 0 s"
+            in html
+        )
         assert "cannot be shown" not in html
-    assert "skipped, time limit" in neighbours
+    assert "skipped because of the time limit" in neighbours
 
 
 def test_diverged_and_collapsed_features(videos, reader):
@@ -81,4 +84,4 @@ def test_diverged_and_collapsed_features(videos, reader):
     assert "diverged" in neighbour_rows(rows, reader=reader).html
     rows = make_rows(videos)
     rows.values[:] = torch.ones(8) + 1e-4 * rows.values
-    assert "hardly tell these videos apart" in neighbour_rows(rows, reader=reader).html
+    assert "hardly distinguish these videos" in neighbour_rows(rows, reader=reader).html

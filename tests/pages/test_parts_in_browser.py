@@ -21,7 +21,7 @@ from sce_video.pages import parts as module
 from sce_video.pages.feature_map import feature_map_part, neighbour_rows
 from sce_video.pages.frames import ClipReader
 from sce_video.pages.parts import Part
-from sce_video.pages.view_sheets import TrainingViews, ViewRow, draw_views
+from sce_video.pages.view_sheets import TrainingView, TrainingViews, draw_views
 
 COUNT = 6
 
@@ -44,7 +44,7 @@ def parts(tmp_path_factory) -> list[Part]:
         for s in (0.0, 0.6)
     ]
     rng = np.random.default_rng(0)
-    views = [ViewRow(rng.random((4, 32, 32, 3)), f"view {v}: flip") for v in range(2)]
+    views = [TrainingView(rng.random((4, 32, 32, 3)), ["flip"]) for _ in range(2)]
     origin = SampleOrigin(clips, timestamps, 1.2, [])
     reader = ClipReader(600)
     planes = {"PCA": features.numpy(), "other": -features.numpy()}

@@ -118,7 +118,7 @@ def test_all_logged_values_are_drawn_once_or_named_as_constant():
             "failed",
             "NonFiniteLossError: x",
         ),
-        ({"history": [{"event": "start"}]}, "interrupted", "without noting an end"),
+        ({"history": [{"event": "start"}]}, "interrupted", "without recording an end"),
         ({}, "finished", "All 4 epochs"),
         ({"config": {"train_cfg": {"max_epochs": 9}}}, "interrupted", "epoch 4 of 9"),
         ({"scalars": []}, "unknown", "Nothing was logged"),
@@ -139,7 +139,7 @@ def test_alarms_are_grouped_and_errors_come_first():
     found = grouped_alarms([over, *alarms])
     last = found.pop()
     assert last.name == "lr" and last.cleared == 7  # over: after those that last
-    assert "over since iteration 7" in render_run_page(record_of(alarms=[over]))
+    assert "ended at iteration 7" in render_run_page(record_of(alarms=[over]))
     assert [(g.name, g.times, g.message, g.last_iter) for g in found] == [
         ("collapse", 1, "B", 5),
         ("queue", 2, "C", 9),

@@ -29,7 +29,7 @@ def test_a_column_is_the_largest_score_of_its_stretch(cells, columns):
 def test_all_text_of_a_page_of_groups_can_be_read(tmp_path, dark):
     write_lossless(tmp_path / "a.mp4", moving_frames(20, seed=3))
     clips = [
-        ShownClip(f"{'long_' * 9}{name}", str(tmp_path / name), "similarity 0.9", "kept")
+        ShownClip(f"{'long_' * 9}{name}", str(tmp_path / name), "similarity 0.9")
         for name in ("a.mp4", "gone.mp4")
     ]
     sections = [

@@ -17,8 +17,8 @@ from sce_video.datasets import SampleRequest, mix_seed
 from sce_video.datasets.video_dataset import SampleOrigin
 from sce_video.models.augmentation import draw_parameters, named_view
 from sce_video.pages.view_sheets import (
+    TrainingView,
     TrainingViews,
-    ViewRow,
     axis_ticks,
     describe_parameters,
     draw_views,
@@ -31,8 +31,7 @@ def test_the_description_lists_the_transforms_in_order() -> None:
     parameters = draw_parameters(named_view("strong-gamma", 1.0), range(50), view=0)
     names = ("brightness", "contrast", "saturation", "hue")
     for i in range(50):
-        parts = describe_parameters(parameters, i).split(", ")
-        words = [part.split()[0] for part in parts if part]
+        words = [part.split()[0] for part in describe_parameters(parameters, i)]
         want = [names[part] for part in parameters.order[i]] if parameters.jitter[i] else []
         want += [n for n in ("grey", "blur", "solarise", "flip") if getattr(parameters, n)[i]]
         assert words == want
@@ -135,7 +134,7 @@ def test_what_cannot_be_shown_is_a_sentence(tmp_path, folder):
 
 def noise(count: int, views: int = 2, size: int = 96) -> list[TrainingViews]:
     rng = np.random.default_rng(0)
-    rows = [ViewRow(rng.random((8, size, size, 3)), f"view {v}: nothing") for v in range(views)]
+    rows = [TrainingView(rng.random((8, size, size, 3)), []) for _ in range(views)]
     return [
         TrainingViews(f"<b>{i}</b>.mp4", -1, "video", SampleOrigin(), rows) for i in range(count)
     ]
@@ -170,7 +169,7 @@ def test_the_tool_writes_a_sheet_of_videos_at_equal_steps(folder, repo, tmp_path
     tool.main([str(tmp_path / "a.py"), "--out", str(out), "--num", "2"])
     assert cv2.imread(str(out)).std() > 10
     cfg = tool.load_config(str(tmp_path / "a.py"), [])
-    rows = tool.load_rows(cfg, num=2, seed=0)
+    rows = tool.load_rows(cfg, 2, 0, frames=4)
     assert [row.heading for row in rows] == ["jump/a.mp4   jump", "", "run/c.mp4   run", ""]
     assert all(row.frames.shape == (4, 80, 80, 3) for row in rows)
-    assert tool.load_rows(cfg, num=99, seed=1)[0].title != rows[0].title
+    assert tool.load_rows(cfg, 99, 1, frames=4)[0].caption != rows[0].caption

@@ -108,7 +108,7 @@ def test_the_page_opens_with_the_test(trained):
     titles = ["Test of the classifier", "Confusion matrix", "confident mistakes", 'id="curves"']
     places = [page.index(f">{title}<" if title[0] in "TC" else title) for title in titles]
     assert places[0] < places[1] and page.index('id="classifier"') < page.index('id="curves"')
-    assert "linear probe of the network that it started from" in page
+    assert "linear probe of the frozen network before finetuning" in page
     assert "4 videos per class" in page  # the plan, with its reasons
     assert "video" in page and "no such" not in page
 

@@ -120,7 +120,7 @@ def test_a_training_on_too_many_unreadable_files_is_refused(tmp_path):
     found = examine_folder(str(tmp_path / "v"))
     found.check_readable()  # one of ten
     (tmp_path / "v/8.mp4").write_bytes(b"no video")
-    with pytest.raises(ValueError, match=r"2 of 10 examined.*allows only 10%.*8\.mp4"):
+    with pytest.raises(ValueError, match=r"2 of 10 examined.*tolerates only 10%.*8\.mp4"):
         examine_folder(str(tmp_path / "v")).check_readable()
     some = replace(found, num_videos=500, unreadable=found.unreadable * 2)
     some.check_readable()  # of all 500 a tenth may be readable

@@ -69,7 +69,14 @@ def page_of(folder, **options) -> str:
 def test_a_training_ends_with_its_page(trained):
     html = (trained / PAGE).read_text()
     assert len(html) < 8_000_000
-    for words in ("finished", "2 of 2", "SCE", "class0", "No file is noted", "ResNet3dSlowPath"):
+    for words in (
+        "finished",
+        "2 of 2",
+        "SCE",
+        "class0",
+        "No undecodable file was recorded",
+        "ResNet3dSlowPath",
+    ):
         assert words in html
     rows, provenance = load_features(trained / PAGE_FEATURES)
     assert len(rows) == 4 and rows.labels.tolist() == sorted(rows.labels.tolist())

@@ -17,7 +17,7 @@ from mmengine.config import Config
 
 from sce_video.engine.config.load import check_config, load_config
 from sce_video.pages.frames import SheetRow, draw_sheet, equal_steps, save_figure
-from sce_video.pages.view_sheets import ViewRow, training_views
+from sce_video.pages.view_sheets import training_views
 from sce_video.utils.command import command
 
 
@@ -42,13 +42,20 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def load_rows(cfg: Config, num: int, seed: int) -> list[ViewRow]:
-    """Return rows of ``num`` evenly spaced training videos, or of all if there are fewer."""
+def load_rows(cfg: Config, num: int, seed: int, frames: int) -> list[SheetRow]:
+    """Return a row for each view of ``num`` evenly spaced training videos, or of all if fewer.
+
+    If a view has more than ``frames`` frames, evenly spaced ones are shown.
+    """
     videos, _ = training_views(cfg, num, seed)
     rows = []
     for video in videos:
-        heading = video.name + (f"   {video.label}" if video.label else "")
-        rows += [video.rows[0]._replace(heading=heading), *video.rows[1:]]
+        for number, view in enumerate(video.views):
+            label = f"   {video.label}" if video.label else ""
+            heading = "" if number else f"{video.name}{label}"
+            caption = f"view {number}: {', '.join(view.transforms) or 'unchanged'}"
+            shown = view.frames[equal_steps(len(view.frames), frames)]
+            rows.append(SheetRow(shown, heading, caption))
     return rows
 
 
@@ -58,11 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     cfg = load_config(args.config, args.cfg_options)
     check_config(cfg)
-    rows = load_rows(cfg, args.num, args.seed)
-    # If a view has more frames than wanted, show evenly spaced ones.
-    shown = [row.frames[equal_steps(len(row.frames), args.frames)] for row in rows]
-    sheet = [SheetRow(f, row.heading, row.title) for f, row in zip(shown, rows, strict=True)]
-    save_figure(draw_sheet(sheet), args.out)
+    save_figure(draw_sheet(load_rows(cfg, args.num, args.seed, args.frames)), args.out)
     print(f"wrote {args.out}")
     return 0
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
-from sce_video.find.stored_features import read_videos
+from sce_video.find.reading import read_videos
 from sce_video.interop.export.exported_videos import (
     Bundle,
     decode_jpeg,
@@ -256,7 +256,7 @@ def export_videos(
         on_video: Called after every thumbnail with the number of videos and whether it failed.
 
     Raises:
-        ValueError: If :func:`~sce_video.find.stored_features.read_videos` refuses the source.
+        ValueError: If :func:`~sce_video.find.reading.read_videos` refuses the source.
         FileNotFoundError: If the source does not exist.
         MissingPackageError: If pyarrow is not installed.
         WriteError: If the output cannot be written.

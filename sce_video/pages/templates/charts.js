@@ -1,7 +1,7 @@
-// Plotly, which the page holds as gzip: a promise.
+// Promise of Plotly, which the page contains as gzip.
 window.plotlyReady = (async () => {
   if (typeof DecompressionStream === "undefined") {
-    throw new Error("this browser is too old for the charts: it has no DecompressionStream");
+    throw new Error("this browser is too old to draw the charts, because it lacks DecompressionStream");
   }
   const packed = document.getElementById("plotly-gzip").textContent.trim();
   const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
@@ -15,7 +15,7 @@ window.plotlyReady.catch((error) => {
   for (const place of document.querySelectorAll(".plot")) place.textContent = String(error.message);
 });
 
-// Draws the charts of a page with Plotly. All share the iteration axis: zooming one zooms all.
+// Draws the charts of a page with Plotly. Zooming into one chart zooms all others.
 function drawCharts(charts) {
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const slotColour = (slot) => colour(`--c${slot % 8}`);

@@ -1,5 +1,5 @@
 "use strict";
-// Decisions on the rows of clips of a section, saved as a table: path,decision,other.
+// Lets a reader decide on rows of clips, and saves the decisions as a table: path,decision,other.
 for (const section of document.querySelectorAll("section[data-file]")) {
   const { names: [keep, , apart], decided } = JSON.parse(section.querySelector("script").textContent);
   const save = section.querySelector(".save"), output = section.querySelector("output");
@@ -7,7 +7,7 @@ for (const section of document.querySelectorAll("section[data-file]")) {
     element,
     selects: [...element.querySelectorAll("select")],
     beyond: JSON.parse(element.dataset.beyond),
-    chosen: false,  // what is kept was chosen by hand
+    chosen: false,  // whether the reader has chosen which videos to keep
   }));
   const pathOf = (select) => select.dataset.path;
   const first = (select) => select.dataset.first;
@@ -38,8 +38,8 @@ for (const section of document.querySelectorAll("section[data-file]")) {
       changed += row.chosen || selects.some((s) => s.value !== first(s));
     }
     const file = section.dataset.file;
-    output.textContent = empty ? `${empty} of the groups keep nothing: keep one video of each.`
-      : changed ? `${changed} of ${rows.length} groups decided. Save ${file} next to this page and run again with --overwrite.` : "";
+    output.textContent = empty ? `${empty} ${empty === 1 ? "group keeps" : "groups keep"} no video. Keep one video of each group.`
+      : changed ? `You have decided on ${changed} of ${rows.length} groups. Save ${file} next to this page, and run the command again with --overwrite.` : "";
     output.classList.toggle("part-problem", empty > 0);
     save.disabled = empty > 0 || changed === 0;
   }
@@ -50,7 +50,7 @@ for (const section of document.querySelectorAll("section[data-file]")) {
       for (const row of rows) {
         const left = row.selects.filter((select) => select.value !== apart);
         const worth = (select) => JSON.parse(select.dataset.quality)[button.dataset.best];
-        // Of equal ones the first, which is the kept one.
+        // If several are equally good, keep the first, which was kept before.
         const best = left.reduce((one, two) => worth(two) > worth(one) ? two : one, left[0]);
         for (const select of left) select.value = select === best ? keep : "remove";
         row.chosen = true;

@@ -20,7 +20,7 @@ function featureMap(element, data) {
   const count = data.name.length;
   const planes = data.projections || { map: { x: data.x, y: data.y } };
   const keys = ["label", "group"].filter((key) => data[key] && data[key].some((v) => v !== null));
-  const chosen = element.dataset.plane;  // before it was drawn again
+  const chosen = element.dataset.plane;  // before the map was drawn again
   const state = { plane: chosen in planes ? chosen : Object.keys(planes)[0], key: keys[0] || null, hidden: new Set(),
     shown: null, current: null, marked: null };
   const reduced = matchMedia("(prefers-reduced-motion: reduce)");
@@ -149,7 +149,7 @@ function featureMap(element, data) {
     image.alt = "";
     image.src = url;
     if (!reduced.matches) return image;
-    const still = make("canvas", "map-clip");  // shows the first frame of an animation
+    const still = make("canvas", "map-clip");  // Shows the first frame of an animation.
     image.decode().then(() => {
       still.width = image.naturalWidth;
       still.height = image.naturalHeight;
@@ -309,7 +309,7 @@ function featureMap(element, data) {
       const i = event.points[0].customdata;
       const again = last.i === i && event.event.timeStamp - last.time < 500;
       showCard(i);
-      if (again) return;  // a tap is reported twice
+      if (again) return;  // A tap is reported twice.
       last = { i, time: event.event.timeStamp };
       if (data.onclick) data.onclick(i);
     });

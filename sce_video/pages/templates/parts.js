@@ -1,5 +1,5 @@
 "use strict";
-// Draws the maps of a page once Plotly is there; data are in the <script> of each.
+// Draws the maps of a page when Plotly has loaded. The <script> in each map contains its data.
 (async () => {
   const maps = document.querySelectorAll("[data-feature-map]");
   try {

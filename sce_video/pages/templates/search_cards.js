@@ -247,7 +247,7 @@ export function play(path, url, clipUrl, playable, span) {
   byId("player-name").textContent = span ? `${path} ${moment(span)}` : path;
   note.hidden = true;
   const small = () => {
-    note.textContent = `Browsers do not play this ${extension} file: this is a small copy of up to 3 s from its middle.`;
+    note.textContent = `Browsers cannot play this ${extension} file. This is a small copy of up to 3 s from its middle.`;
     note.hidden = false;
     byId("player-media").replaceChildren(clip(clipUrl));
   };

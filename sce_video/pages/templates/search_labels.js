@@ -1,4 +1,4 @@
-// Labels given by hand: every change is written to the list on disk at once.
+// Labels that the user gives. Every change is written to the list on disk immediately.
 
 import { byId, chip, element } from "./search_cards.js";
 
@@ -28,7 +28,7 @@ export class Labels {
   async give(name) {
     const rows = this.rows();
     if (!rows.length) {
-      this.page.tell("Select videos first: the box in the corner of a card, or the key x.");
+      this.page.tell("First select videos with the box in the corner of a card or the key x.");
       return;
     }
     const state = await this.page.ask("/api/v1/label", { rows, label: name });
@@ -39,7 +39,7 @@ export class Labels {
     this.update(state);
     const videos = rows.length === 1 ? "1 video" : `${rows.length} videos`;
     const left = state.refused.length
-      ? `, but for ${state.refused.length} whose names a list cannot hold, as ${state.refused[0]}: rename such files and update the index`
+      ? `, except for ${state.refused.length} whose paths a list cannot contain, such as ${state.refused[0]}. Rename these files and update the index`
       : "";
     this.page.tell(name === null ? `${videos}: label removed` : `${videos} labelled ${name.trim()}${left}`);
   }
@@ -67,7 +67,7 @@ export class Labels {
         button.append(element("span", { class: "soft" }, String(counts[i])));
         if (i < 9) button.append(element("kbd", {}, String(i + 1)));
         button.addEventListener("click", () => this.give(name));
-        const more = element("button", { class: "more-like", title: `Find more videos like those labelled ${name}, unlike those with other labels` }, "≈");
+        const more = element("button", { class: "more-like", title: `Find videos that resemble those labelled ${name}, and not those with other labels` }, "≈");
         more.setAttribute("aria-label", `Find more like ${name}`);
         more.disabled = counts[i] === 0;
         more.addEventListener("click", () => this.page.moreLikeLabel(name));
@@ -90,10 +90,10 @@ export class Labels {
     if (!answer) return;
     const notes = [];
     if (answer.files.length > 1) {
-      notes.push(`A quarter of each class is kept for the test, the others are for training: ${answer.files.join(" and ")}.`);
+      notes.push(`A quarter of each class is held out for testing, and the rest is for training: ${answer.files.join(" and ")}.`);
     }
     if (answer.files.length < 2 || answer.commands.length > 1) {
-      notes.push("Of segments a quarter of the recordings is kept for the test.");
+      notes.push("For segments, a quarter of the recordings is held out for testing.");
     }
     byId("commands-note").textContent = notes.join(" ");
     const parts = answer.commands.flatMap((command, i) => {

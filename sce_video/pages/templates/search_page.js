@@ -1,4 +1,4 @@
-// The search page: what is shown, what is searched for, the filters, the map and the keys.
+// The search page: the shown videos, searches, filters, the map and keys.
 
 import { Grid, baseName, byId, element, moment, play, printable } from "./search_cards.js";
 import { Labels } from "./search_labels.js";
@@ -17,7 +17,7 @@ let searches = 0;
 let points = null; // of the map
 let map = null;
 
-history.replaceState(null, "", `/${location.hash}`); // the token is in a cookie now, not in the history
+history.replaceState(null, "", `/${location.hash}`); // The token is in a cookie now, so remove it from the history.
 
 /** The answer to a request; null after an error, which is shown. */
 async function ask(path, body) {
@@ -29,7 +29,7 @@ async function ask(path, body) {
     if (response.ok) return answer;
     tell(answer.error, true);
   } catch {
-    tell("The server does not answer: start it again with sce-video search --serve.", true);
+    tell("The server does not respond. Restart it with sce-video search --serve.", true);
   }
   return null;
 }
@@ -134,7 +134,7 @@ async function show() {
   const found = await ask("/api/v1/search", { ...panel.request(), k: results, centred, refined, ...filters() });
   if (number !== searches) return; // a later search has begun
   if (!found) {
-    if (!byId("count").textContent) return search(null); // of an address: the server has started again
+    if (!byId("count").textContent) return search(null); // from an address of an earlier start of the server
     return showNothing("No video is shown, because this search failed");
   }
   if (found.failures.length) tell(`Not refined: ${found.failures.join("; ")}`, true);
@@ -142,10 +142,10 @@ async function show() {
   byId("count").textContent = found.rows.length ? `${amount(found.rows.length)}, the most similar first` : "No video passes the filters";
   const close = !centred && found.similarity.length > 1 && found.similarity.at(-1) > 0.95;
   byId("query-note").textContent = centred
-    ? "Centred: the mean feature of the index is subtracted first, so that similarities are those of what differs from the average video, and may be negative."
+    ? "Centred: the mean feature of the index is subtracted first, so similarities compare how videos differ from the average video. They may be negative."
     : close
-    ? "All similarities are above 0.95: compare the order, not the values; “centred” spreads them out."
-    : "Similarity is the cosine of the features: compare it within this list.";
+    ? "All similarities are above 0.95, so compare their order instead of their values. “Centred” spreads them out."
+    : "Similarity is the cosine of the features. Compare it only within this list.";
   if (found.more && results < MOST_RESULTS) {
     const more = element("button", {}, "More results");
     more.addEventListener("click", () => {
@@ -183,9 +183,9 @@ async function uploadFile(file) {
   const image = settings.images.includes(extension);
   const limit = image ? settings.imageLimit : settings.limit;
   if (!image && !settings.extensions.includes(extension))
-    return tell(`${name} is no video or image: ${[...settings.extensions, ...settings.images].join(" ")}`, true);
+    return tell(`${name} is not a video or an image. Known endings: ${[...settings.extensions, ...settings.images].join(" ")}`, true);
   if (file.size > limit)
-    return tell(`${name} is larger than ${Math.round(limit / 2 ** 20)} MB: cut a part out of it, or query it by sce-video search FILE --index INDEX`, true);
+    return tell(`${name} is larger than ${Math.round(limit / 2 ** 20)} MB. Upload a part of it, or run sce-video search FILE --index INDEX`, true);
   drop.classList.add("busy");
   tell(`Embedding ${name} …`);
   clearTimeout(tell.timer);
@@ -208,7 +208,7 @@ async function missing(rows) {
   for (const row of answer?.rows ?? []) grid.mark(row, "gone");
   const gone = byId("grid").querySelectorAll(".gone").length;
   if (!gone) return;
-  byId("gone").textContent = `${gone === 1 ? "A video" : `${gone} videos`} shown here cannot be read any more. They can still be searched for; update the index with: ${videos.update}`;
+  byId("gone").textContent = `${gone === 1 ? "A video" : `${gone} videos`} shown here can no longer be read, but can still be examples. To update the index, run: ${videos.update}`;
   byId("gone").hidden = false;
 }
 
@@ -271,7 +271,7 @@ function labelled() {
 function drawMap() {
   const node = byId("map");
   if (!points.rows.length || !points.methods.length) {
-    node.replaceChildren(element("p", { class: "soft" }, "A map needs two videos."));
+    node.replaceChildren(element("p", { class: "soft" }, "A map needs at least two videos."));
     return;
   }
   const { rows } = points;
@@ -320,7 +320,7 @@ function listen() {
   for (const name of ["labels", "map"])
     byId(`${name}-button`).addEventListener("click", () => {
       document.body.classList.toggle(`show-${name}`);
-      dispatchEvent(new Event("resize")); // of the map, which had no size
+      dispatchEvent(new Event("resize")); // The map had no size before.
       scrollTo({ top: 0 });
     });
   byId("message").addEventListener("click", () => (byId("message").hidden = true));

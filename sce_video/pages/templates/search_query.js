@@ -1,4 +1,4 @@
-// What is searched for: examples, what results should not be like, words, a label; and conditions.
+// The query (examples, counter-examples, text and label), and conditions on columns.
 
 import { byId, clip, element, printable } from "./search_cards.js";
 
@@ -53,7 +53,7 @@ export class QueryPanel {
   /** Search with some parts changed. */
   change(parts) {
     const next = { ...(this.query ?? emptyQuery()), ...parts };
-    if (isEmpty(next) && next.unlike.length) this.page.tell("Nothing is left that results are like: all videos are shown.");
+    if (isEmpty(next) && next.unlike.length) this.page.tell("No example is left, so all videos are shown.");
     this.page.search(isEmpty(next) ? null : next);
   }
 
@@ -63,7 +63,7 @@ export class QueryPanel {
     const parts = Object.fromEntries(KINDS.map((each) => [each, query[each].filter((a) => !same(a))]));
     parts[kind] = [...parts[kind], ...examples];
     if (kind === "unlike" && isEmpty({ ...query, ...parts })) {
-      this.page.tell("Choose first what results are like: “not like” is subtracted from it.", true);
+      this.page.tell("First choose an example that results should be like. “Not like” is subtracted from it.", true);
       return;
     }
     this.change(parts);
@@ -222,7 +222,7 @@ export class Conditions {
     byId("comparison").replaceChildren(...COMPARISONS.map((name) => element("option", { value: name }, name)));
     if (columns.length) byId("column").value = columns[0].name;
     const have = without === 1 ? "has" : "have";
-    byId("columns-note").textContent = without ? `${plural(without, "video")} ${have} no line in the file of columns: every column is NULL.` : "";
+    byId("columns-note").textContent = without ? `${plural(without, "video")} ${have} no line in the CSV file, so every column is NULL.` : "";
     this.fillValues();
   }
 
@@ -253,13 +253,13 @@ export class Conditions {
     byId("conditions").classList.toggle("active", where !== "");
     byId("where-clear").hidden = where === "";
     if (where) byId("conditions").open = true;
-    if (byId("where").ariaInvalid) byId("message").hidden = true; // of the condition before
+    if (byId("where").ariaInvalid) byId("message").hidden = true; // about the previous condition
     byId("where").removeAttribute("aria-invalid");
     if (where === this.asked) return true;
     const answer = where ? await this.page.ask("/api/v1/rows", { where }) : { rows: null };
     if (!answer) byId("where").setAttribute("aria-invalid", "true");
     if (!answer) return false;
-    if (where !== this.where) return this.update(); // changed meanwhile
+    if (where !== this.where) return this.update(); // The condition has changed meanwhile.
     this.asked = where;
     this.rows = answer.rows && new Set(answer.rows);
     return true;

@@ -29,7 +29,7 @@ export class Segments {
   async open(row, span) {
     const video = byId("player-media").querySelector("video");
     byId("segments").hidden = true;
-    if (!video?.controls) return; // a small copy has other times
+    if (!video?.controls) return; // The times of a small copy are different.
     Object.assign(this, { row, video, start: span?.[0] ?? null, end: span?.[1] ?? null, marked: false });
     const state = await this.page.ask(`/api/v1/segments/${row}`);
     if (!state || this.row !== row) return;
@@ -49,7 +49,7 @@ export class Segments {
     const time = Math.min(this.video.currentTime, this.duration || Infinity);
     const other = which === "start" ? "end" : "start";
     if (this.marked && this[other] !== null && Math.round(1000 * time) === Math.round(1000 * this[other])) {
-      this.page.tell(`Start and end are both at ${clock(time)}: a segment needs a length. Move the video first.`, true);
+      this.page.tell(`Start and end are both at ${clock(time)}, but a segment needs a length. First move to another time.`, true);
       return;
     }
     this[which] = time;
@@ -108,7 +108,7 @@ export class Segments {
     if (state.total) byId("finetune").hidden = false;
     byId("segment-note").textContent = state.total
       ? `${state.total} segment${state.total === 1 ? "" : "s"} in ${state.file}, which sce-video finetune --train reads`
-      : `Start and end, then a label: segments are saved in ${state.file}`;
+      : `Mark start and end, then give a label. Segments are saved in ${state.file}`;
     this.draw();
   }
 

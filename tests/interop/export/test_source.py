@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sce_video.evaluation import Rows, save_features
-from sce_video.find.stored_features import read_videos
+from sce_video.find.reading import read_videos
 from sce_video.interop.export.exported_videos import neighbours, plane, principal_plane_in_blocks
 from sce_video.pages.feature_map import principal_plane
 
@@ -27,7 +27,7 @@ def test_an_index_has_its_folders_as_labels(index):
     assert (of_file.paths, of_file.files) == (found.paths, found.files)
     shutil.copy(index.folder / "features.npz", index.folder / "copy.npz")
     with pytest.raises(
-        ValueError, match=r"copy\.npz is a file of an index. Give the index's folder"
+        ValueError, match=r"copy\.npz belongs to an index. Give the folder of the index"
     ):
         read_videos(index.folder / "copy.npz")
 
