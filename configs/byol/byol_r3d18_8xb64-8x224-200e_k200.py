@@ -1,4 +1,4 @@
-# BYOL, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
+# BYOL, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs.
 # Paper:    none. This is BYOL (Grill et al. 2020) with the data, views, heads and optimiser of
 #           SCE's recipe, so that only the objective differs.
 # Run:      bash tools/dist_train.sh configs/byol/byol_r3d18_8xb64-8x224-200e_k200.py 8

@@ -1,4 +1,4 @@
-# BYOL, ResNet3D-18, 8 frames of 224x224, Kinetics-400, 200 epochs.
+# BYOL, ResNet3D-18, 8 frames at 224x224, Kinetics-400, 200 epochs.
 # Paper:    none with this network. This is BYOL (Grill et al. 2020) with the data, views, heads and
 #           optimiser of SCE's recipe, so that only the objective differs. ResNet3D-50 with two
 #           views (rho-BYOL, tab:video-sota-action) has K400 linear 65.8, UCF101 92.7.

@@ -1,4 +1,4 @@
-# rho-BYOL with 2 clips, ResNet3D-50, 8 frames of 224x224 (2.13 s), Kinetics-400, 200 epochs.
+# rho-BYOL with 2 clips, ResNet3D-50, 8 frames at 224x224 (2.13 s), Kinetics-400, 200 epochs.
 # Paper:    Feichtenhofer et al. 2021, as released: facebookresearch/SlowFast,
 #           configs/contrastive_ssl/BYOL_SlowR50_8x8.yaml. Learning rates are per 64 videos, for the
 #           sum over the rho queries, which BYOL also uses here: 0.6 for rho 2, 1.2 for rho 4. The

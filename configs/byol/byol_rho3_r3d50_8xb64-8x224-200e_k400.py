@@ -1,4 +1,4 @@
-# rho-BYOL with 3 clips, ResNet3D-50, 8 frames of 224x224 (2.13 s), Kinetics-400, 200 epochs.
+# rho-BYOL with 3 clips, ResNet3D-50, 8 frames at 224x224 (2.13 s), Kinetics-400, 200 epochs.
 # Paper:    tab:video-sota-generalization, row rho-BYOL (3 views). The settings come from
 #           configs/byol/byol_rho2_r3d50_8xb64-8x224-200e_k400.py. The learning rate is interpolated
 #           between SlowFast's values for rho 2 (0.6) and 4 (1.2), because it has none for 3.

@@ -1,7 +1,7 @@
-# Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames of 88x88,
+# Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames at 88x88,
 # on a folder of your own videos. The student starts from the weights of its teacher or of another
 # EfficientNet-Lite, and learns the teacher's features of every frame, their mean, their motion and
-# their change. These features are computed once. The representation of a clip also tells where and
+# their change. These features are computed once. The representation of a clip also shows where and
 # when its features change.
 # Paper: none.
 # Run:      sce-video pretrain VIDEOS --out RUN --teacher efficientnet-lite0
@@ -10,7 +10,7 @@
 #               --cfg-options test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 2 CPU cores, 4 GB; minutes for a thousand videos.
-# Expected: depends on the videos; docs/results.md has measured examples.
+# Expected: depends on the videos; docs/results.md contains measured examples.
 
 _base_ = "distill_r3d18_folder_small.py"
 
@@ -22,13 +22,13 @@ model = dict(
         variant="lite0",
         temporal=True,
         frame_pool="mean+absdiff+delta+energy",
-        # A small batch has poor statistics, and the published ones suit real videos. The first
-        # layers stay as they are: training them takes half of the time and gains nothing.
+        # The published statistics suit real videos better than the statistics of a small batch.
+        # The first layers are not trained, because this would double the time and gain nothing.
         norm_eval=True,
         frozen_stages=1,
     ),
-    # Batch norm alone, so the student's own features match the teacher's up to a scale.
-    # A teacher with features of another size needs num_layers=1.
+    # With batch norm alone, the student's features match the teacher's up to a scale. If the
+    # teacher's features have another size, num_layers must be 1.
     projector=dict(
         _delete_=True,
         type="MLP",
@@ -40,7 +40,7 @@ model = dict(
     teacher_channels=1280,
     objective="frames",
 )
-# Frames as the teacher sees them, without augmentation: it saw them once.
+# The frames are not augmented, because the teacher's features were computed once, without it.
 data_preprocessor = dict(mean=127 / 255, std=128 / 255, channels_last=True, views=[{}])
 train_dataloader = dict(
     sampler=dict(min_samples=0),

@@ -1,7 +1,8 @@
-# Distillation into ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your
-# own videos: the features of a frozen teacher, of four clips of each video, are computed once.
+# Distillation into ResNet3D-18 with 8 channels in the stem, 4 frames at 64x64, on a folder of your
+# own videos. The features of a frozen teacher are computed once, for four clips of each video.
 # Paper: none. The objectives are 1 - cosine, and SCE's with the teacher's relations as in SEED
-#        (arXiv 2101.04731). Optimiser of ../sce/sce_r3d18_folder_small.py, one strong view.
+#        (arXiv 2101.04731). It uses the optimiser of ../sce/sce_r3d18_folder_small.py and one
+#        strong view.
 # Run:      sce-video pretrain VIDEOS --method distill --teacher RUN --out STUDENT, or
 #           python tools/train.py configs/distill/distill_r3d18_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos \

@@ -1,4 +1,4 @@
-# LeJEPA, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
+# LeJEPA, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs.
 # Paper:    none with this network. This is LeJEPA (arXiv 2511.08544) with the data, views,
 #           projector sizes and optimiser of SCE's recipe, so that only the objective differs. Its
 #           own optimiser for ResNets (README of rbalestr-lab/lejepa): AdamW, learning rate 5e-4,

@@ -1,4 +1,4 @@
-# LeJEPA, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own
+# LeJEPA, ResNet3D-18 with 8 channels in the stem, 4 frames at 64x64, on a folder of your own
 # videos, for a CPU, small videos or a first look.
 # Paper:    none. It is LeJEPA (arXiv 2511.08544) with the data, views and optimiser of
 #           sce_r3d18_folder_small.py, so that only the objective differs. SIGReg with the paper's

@@ -1,5 +1,5 @@
 # LeJEPA, a vision transformer of 4 blocks with 96 channels on tubelets of 2 frames and 8x8 pixels
-# of which a training step computes only 5 %, 4 frames of 64x64, on a folder of your own videos.
+# of which a training step computes only 5 %, 4 frames at 64x64, on a folder of your own videos.
 # Paper:    none with this network. LeVJEPA (arXiv 2608.27395, levjepa.github.io) drops 95 % of the
 #           tokens at random (47.6 % on ImageNet, 33.9 % with all tokens). It also has a class
 #           token, block-causal attention, one global and four or more local views, and lambda 0.02.

@@ -1,4 +1,4 @@
-# MoCo v2, ResNet-18 with the stem for small images, images of 64x64, Tiny-ImageNet, 200 epochs.
+# MoCo v2, ResNet-18 with the small-image stem, 64x64 images, Tiny-ImageNet, 200 epochs.
 # Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column Tiny-IN: tau 0.2,
 #           everything else as in SCE's recipe. Both views are strong, which is inferred from MoCo
 #           v2.

@@ -4,7 +4,7 @@
 # Run:      python tools/train.py configs/moco/moco_r18_frames_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Hardware: 1 CPU core, 2 GB.
-# Expected: docs/results.md, images: methods at equal compute (weizmann4, toy actions).
+# Expected: docs/results.md, "Images: methods at equal compute" (weizmann4, toy actions).
 
 _base_ = "../sce/sce_r18_frames_small.py"
 

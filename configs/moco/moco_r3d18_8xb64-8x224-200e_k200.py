@@ -1,4 +1,4 @@
-# MoCo v2, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
+# MoCo v2, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs.
 # Paper:    none. This is MoCo v2 (Chen et al. 2020; not symmetrised, no predictor, tau 0.2,
 #           momentum 0.999) with the data, views, projector, queue and optimiser of SCE's recipe.
 #           The nearest number is rho-MoCo with two views on K400 (tab:video-sota-action,

@@ -1,4 +1,4 @@
-# MoCo v2, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own
+# MoCo v2, ResNet3D-18 with 8 channels in the stem, 4 frames at 64x64, on a folder of your own
 # videos.
 # Paper: none. It is ../sce/sce_r3d18_folder_small.py with MoCo's objective, not symmetrised, no
 #        predictor, tau 0.2. The target's momentum is 0.97 to 1 as in other short runs, because

@@ -1,4 +1,4 @@
-# MoCo v2, ResNet-50, images of 224x224, ImageNet, 200 epochs.
+# MoCo v2, ResNet-50, 224x224 images, ImageNet, 200 epochs.
 # Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column ImageNet: tau 0.2, the
 #           projector of ImageNet100, everything else as in SCE's recipe. Both views are strong,
 #           which is inferred from MoCo v2.

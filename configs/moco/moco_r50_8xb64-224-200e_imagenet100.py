@@ -1,4 +1,4 @@
-# MoCo v2, ResNet-50, images of 224x224, ImageNet100, 200 epochs.
+# MoCo v2, ResNet-50, 224x224 images, ImageNet100, 200 epochs.
 # Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column IN100: tau 0.2,
 #           everything else as in SCE's recipe. Both views are strong, which is inferred from MoCo
 #           v2.

@@ -1,4 +1,4 @@
-# rho-MoCo with 4 clips, ResNet3D-50, 8 frames of 224x224 (2.13 s), Kinetics-400, 200 epochs.
+# rho-MoCo with 4 clips, ResNet3D-50, 8 frames at 224x224 (2.13 s), Kinetics-400, 200 epochs.
 # Paper:    Feichtenhofer et al. 2021, as released: facebookresearch/SlowFast,
 #           configs/contrastive_ssl/MoCo_SlowR50_8x8.yaml. Learning rates are per 64 videos, for the
 #           sum over the rho queries (sum_queries): 0.1 for rho 4, 0.05 for rho 2. Differences from

@@ -1,4 +1,4 @@
-# MoCo v3, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
+# MoCo v3, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs.
 # Paper:    none. This is MoCo v3 (arXiv 2104.02057) with the data, views, heads and optimiser of
 #           SCE's recipe, so that only the objective differs. There is no queue, and the 512 keys of
 #           the batch are the candidates. tau is the value of solo-learn for small batches. The

@@ -1,4 +1,4 @@
-# MoCo v3, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own
+# MoCo v3, ResNet3D-18 with 8 channels in the stem, 4 frames at 64x64, on a folder of your own
 # videos, for a CPU, small videos or a first look.
 # Paper: none. It uses the data, views, heads and optimiser of SCE's recipe, without a queue.
 # Run:      python tools/train.py configs/moco_v3/moco_v3_r3d18_folder_small.py \

@@ -1,4 +1,4 @@
-# BYOL, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# BYOL, ResNet3D-18 with 8 channels in the stem, 4 frames at 32x32, on generated toy actions.
 # Paper: none. It is sce_toy_actions.py with BYOL's objective, no queue, no negatives.
 # Run:      bash tools/quickstart.sh --method byol
 #        or sce-video prepare toy_actions data/toy_actions

@@ -1,4 +1,4 @@
-# LeJEPA, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# LeJEPA, ResNet3D-18 with 8 channels in the stem, 4 frames at 32x32, on generated toy actions.
 # Paper: none. It is LeJEPA (arXiv 2511.08544) with sce_toy_actions.py, without target, queue or
 #        predictor. SIGReg with the paper's 17 points over [-5, 5].
 # Run:      bash tools/quickstart.sh --method lejepa

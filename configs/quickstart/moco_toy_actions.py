@@ -1,4 +1,4 @@
-# MoCo v2, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# MoCo v2, ResNet3D-18 with 8 channels in the stem, 4 frames at 32x32, on generated toy actions.
 # Paper: none. It is sce_toy_actions.py with MoCo's objective, not symmetrised, no predictor, tau
 #        0.2. The target's momentum is 0.97 to 1 as in other short runs, because MoCo's 0.999 suits
 #        longer runs.

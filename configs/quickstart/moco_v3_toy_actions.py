@@ -1,4 +1,4 @@
-# MoCo v3, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# MoCo v3, ResNet3D-18 with 8 channels in the stem, 4 frames at 32x32, on generated toy actions.
 # Paper: none. It is sce_toy_actions.py without a queue. The negatives are the keys of the batch,
 #        and tau is 0.2.
 # Run:      bash tools/quickstart.sh --method moco_v3

@@ -1,4 +1,4 @@
-# SCE, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# SCE, ResNet3D-18 with 8 channels in the stem, 4 frames at 32x32, on generated toy actions.
 # Paper: none. Network, objective and views are small, so that two CPU cores need only minutes to
 #        exceed random initialisation. A class combines what moves with how it moves
 #        (sce_video/data_tools/generated.py); labels are used for evaluation only.

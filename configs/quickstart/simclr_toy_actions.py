@@ -1,4 +1,4 @@
-# SimCLR, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# SimCLR, ResNet3D-18 with 8 channels in the stem, 4 frames at 32x32, on generated toy actions.
 # Paper: none. It is sce_toy_actions.py without target, queue and predictor, tau 0.1.
 # Run:      bash tools/quickstart.sh --method simclr
 #        or sce-video prepare toy_actions data/toy_actions

@@ -1,4 +1,4 @@
-# SwAV, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# SwAV, ResNet3D-18 with 8 channels in the stem, 4 frames at 32x32, on generated toy actions.
 # Paper: none. It is SwAV (Caron et al. 2020) with sce_toy_actions.py, without target or predictor.
 #        Few videos need few prototypes, and a small batch needs a queue.
 # Run:      bash tools/quickstart.sh --method swav

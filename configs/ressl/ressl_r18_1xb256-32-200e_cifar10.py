@@ -1,4 +1,4 @@
-# ReSSL, ResNet-18 with the stem for small images, images of 32x32, CIFAR10, 200 epochs.
+# ReSSL, ResNet-18 with the small-image stem, 32x32 images, CIFAR10, 200 epochs.
 # Paper:    tab:baselines, row ReSSL (the authors' reproduction), column CIFAR10: everything except
 #           the loss is as in SCE's recipe. The paper uses "the best temperatures reported" by
 #           ReSSL, whose code states them only for ImageNet: tau 0.1, tau_m 0.04.

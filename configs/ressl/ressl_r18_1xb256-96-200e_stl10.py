@@ -1,4 +1,4 @@
-# ReSSL, ResNet-18 with the stem for small images, images of 96x96, STL10, 200 epochs.
+# ReSSL, ResNet-18 with the small-image stem, 96x96 images, STL10, 200 epochs.
 # Paper:    tab:baselines, row ReSSL (the authors' reproduction), column STL10: everything except
 #           the loss is as in SCE's recipe. The paper uses "the best temperatures reported" by
 #           ReSSL, whose code states them only for ImageNet: tau 0.1, tau_m 0.04.

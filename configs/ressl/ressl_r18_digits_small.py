@@ -4,7 +4,7 @@
 #           python tools/train.py configs/ressl/ressl_r18_digits_small.py
 # Test:     python tools/test.py configs/ressl/ressl_r18_digits_small.py CHECKPOINT   (or: random)
 # Hardware: 1 CPU core, 1 GB.
-# Expected: docs/results.md, images: methods at equal compute.
+# Expected: docs/results.md, "Images: methods at equal compute".
 
 _base_ = "../sce/sce_r18_digits_small.py"
 

@@ -1,4 +1,4 @@
-# ReSSL, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
+# ReSSL, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs.
 # Paper:    none. This is ReSSL (Zheng et al. 2021; strong online view, weak target view, not
 #           symmetrised, no predictor, tau 0.1, tau_m 0.04, momentum 0.999) with the data,
 #           projector, queue and optimiser of SCE's recipe.

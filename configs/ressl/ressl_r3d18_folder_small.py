@@ -1,4 +1,4 @@
-# ReSSL, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos.
+# ReSSL, ResNet3D-18 with 8 channels in the stem, 4 frames at 64x64, on a folder of your own videos.
 # Paper: none. It is ../sce/sce_r3d18_folder_small.py with ReSSL's objective, strong online view,
 #        weak target view, not symmetrised, no predictor, tau 0.1, tau_m 0.04. The target's momentum
 #        is 0.97 to 1 as in other short runs, because ReSSL's 0.999 suits longer runs.

@@ -1,4 +1,4 @@
-# ReSSL, ResNet-50, images of 224x224, ImageNet, 200 epochs.
+# ReSSL, ResNet-50, 224x224 images, ImageNet, 200 epochs.
 # Paper:    tab:baselines, row ReSSL (the authors' reproduction), column ImageNet: everything except
 #           the loss is as in SCE's recipe. tau_m 0.04 comes from ReSSL's code
 #           (KyleZheng1997/ReSSL).

@@ -1,4 +1,4 @@
-# ReSSL, ResNet-50, images of 224x224, ImageNet100, 200 epochs.
+# ReSSL, ResNet-50, 224x224 images, ImageNet100, 200 epochs.
 # Paper:    tab:baselines, row ReSSL (the authors' reproduction), column IN100: everything except
 #           the loss is as in SCE's recipe. The paper uses "the best temperatures reported" by
 #           ReSSL, whose code states them only for ImageNet: tau 0.1, tau_m 0.04.

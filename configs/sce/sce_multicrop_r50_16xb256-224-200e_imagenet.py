@@ -1,4 +1,4 @@
-# SCE with multi-crop, ResNet-50, ImageNet, 200 epochs of LARS: two global views of 224x224, and one
+# SCE with multi-crop, ResNet-50, ImageNet, 200 epochs of LARS: two global views at 224x224, and one
 # local view each of 192, 160, 128 and 96 pixels, which pass through the online branch only.
 # Paper:    tab:sota-multi-crop, row SCE; sizes and areas of appendix D.2, after AdCo. It is the
 #           checkpoint of tab:many-shot, tab:low-shot-voc and tab:object-detection. All four local

@@ -1,4 +1,4 @@
-# SCE, ResNet-18 with the stem for small images, images of 32x32, CIFAR10, 200 epochs.
+# SCE, ResNet-18 with the small-image stem, 32x32 images, CIFAR10, 200 epochs.
 # Paper:    tab:baselines, row SCE, column CIFAR10; settings of appendix D.1 and
 #           tab:specifc-hyper-pretrain.
 # Run:      python tools/train.py configs/sce/sce_r18_1xb256-32-200e_cifar10.py

@@ -1,4 +1,4 @@
-# SCE, ResNet-18 with the stem for small images, images of 64x64, Tiny-ImageNet, 200 epochs.
+# SCE, ResNet-18 with the small-image stem, 64x64 images, Tiny-ImageNet, 200 epochs.
 # Paper:    tab:baselines, row SCE, column Tiny-IN; settings of appendix D.1 and
 #           tab:specifc-hyper-pretrain.
 # Run:      python tools/train.py configs/sce/sce_r18_1xb256-64-200e_tiny_imagenet.py

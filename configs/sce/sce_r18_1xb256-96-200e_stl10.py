@@ -1,4 +1,4 @@
-# SCE, ResNet-18 with the stem for small images, images of 96x96, STL10, 200 epochs.
+# SCE, ResNet-18 with the small-image stem, 96x96 images, STL10, 200 epochs.
 # Paper:    tab:baselines, row SCE, column STL10; settings of appendix D.1 and
 #           tab:specifc-hyper-pretrain.
 # Run:      python tools/train.py configs/sce/sce_r18_1xb256-96-200e_stl10.py

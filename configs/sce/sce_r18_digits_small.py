@@ -1,5 +1,5 @@
 # SCE, ResNet-18 (2-D) with the small stem and 16 channels in it, on scikit-learn's digits: 1,797
-# real images of 8x8, shown at 16x16; a CPU shows in a minute what is learned.
+# real 8x8 images, shown at 16x16; a CPU shows within a minute what it learns.
 # Paper: none. It is a small version of the paper's baselines on small images (tab:baselines: strong
 #        online view, weak target view, not symmetrised, no predictor), with an optimiser for short
 #        runs.
@@ -7,7 +7,7 @@
 #           python tools/train.py configs/sce/sce_r18_digits_small.py
 # Test:     python tools/test.py configs/sce/sce_r18_digits_small.py CHECKPOINT       (or: random)
 # Hardware: 1 CPU core, 1 GB.
-# Expected: docs/results.md, images: methods at equal compute.
+# Expected: docs/results.md, "Images: methods at equal compute".
 
 _base_ = "sce_r3d18_folder.py"
 

@@ -8,7 +8,7 @@
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 #           CHECKPOINT may come from configs/sce/sce_r18_image_folder.py, which applies an image
 #           encoder to video.
-# Hardware: 1 GPU of 24 GB with --amp; else as for configs/sce/sce_r3d18_folder.py.
+# Hardware: 1 GPU of 24 GB with --amp; otherwise as for configs/sce/sce_r3d18_folder.py.
 # Expected: depends on the videos; not measured yet.
 
 _base_ = "./sce_r3d18_folder.py"

@@ -1,4 +1,4 @@
-# SCE, ResNet-18 (2-D) with 16 channels in the stem, on single frames of 64x64 from your own videos.
+# SCE, ResNet-18 (2-D) with 16 channels in the stem, on single frames at 64x64 from your own videos.
 # A video is a set of images, and both views come from one frame.
 # Paper: none. It is a small version of the paper's baselines on images (tab:baselines: strong
 #        online view, weak target view, not symmetrised, no predictor), with an optimiser for short
@@ -9,7 +9,7 @@
 #               test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 1 CPU core, 2 GB.
-# Expected: docs/results.md, images: methods at equal compute (weizmann4, toy actions).
+# Expected: docs/results.md, "Images: methods at equal compute" (weizmann4, toy actions).
 
 _base_ = "sce_r3d18_folder.py"
 

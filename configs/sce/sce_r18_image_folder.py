@@ -1,4 +1,4 @@
-# SCE, ResNet-18 (2-D), images of 224x224, on a folder of your own images, without labels.
+# SCE, ResNet-18 (2-D), 224x224 images, on a folder of your own images, without labels.
 # Paper: none. Objective, heads and views are as in tab:sota (strong-alpha, strong-beta, predictor),
 #        with an optimiser for short runs. An image is a clip of one frame.
 # Run:      python tools/train.py configs/sce/sce_r18_image_folder.py \

@@ -1,4 +1,4 @@
-# SCE, R(2+1)D-18, 16 frames of 112x112, on a folder of your own videos.
+# SCE, R(2+1)D-18, 16 frames at 112x112, on a folder of your own videos.
 # Paper: none. It is sce_r3d18_folder.py with the network and the clips of other methods in
 #        tab:video-sota-action.
 # Run:      python tools/train.py configs/sce/sce_r2plus1d18_folder.py \

@@ -1,6 +1,6 @@
-# SCE, ResNet3D-18, 16 frames of 112x112, Kinetics-400, 200 epochs.
-# Paper:    tab:video-sota-action and tab:video-sota-retrieval, ResNet3D-18, 16 frames of 112.
-#           The clip lasts 1.28 s in this setting (the authors' configs for 16 frames of 112).
+# SCE, ResNet3D-18, 16 frames at 112x112, Kinetics-400, 200 epochs.
+# Paper:    tab:video-sota-action and tab:video-sota-retrieval, ResNet3D-18, 16 frames at 112.
+#           The clip lasts 1.28 s in this setting (the authors' configs for 16 frames at 112).
 # Run:      bash tools/dist_train.sh configs/sce/sce_r3d18_8xb64-16x112-200e_k400.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512 (the authors: A100-80G).
 # Expected: K400 linear 56.6, UCF101 89.1, HMDB51 66.6;

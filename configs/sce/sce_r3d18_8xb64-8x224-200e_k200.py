@@ -1,4 +1,4 @@
-# SCE, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs, final setting.
+# SCE, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs, final setting.
 # Paper:    tab:video-best, row lambda 0.5, tau_m 0.05, diff 0.2, strength 1.0;
 #           tab:video-sota-action, ResNet3D-18 on K200.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r3d18_8xb64-8x224-200e_k200.py 8

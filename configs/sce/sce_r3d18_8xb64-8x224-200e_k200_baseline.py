@@ -1,4 +1,4 @@
-# SCE, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs, baseline of the ablations.
+# SCE, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs, baseline of the ablations.
 # Paper: tab:video-baseline and the first rows of tab:video-time, tab:video-color.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r3d18_8xb64-8x224-200e_k200_baseline.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512 (the authors: 2 A100-80G).

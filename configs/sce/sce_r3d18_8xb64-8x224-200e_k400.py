@@ -1,5 +1,5 @@
-# SCE, ResNet3D-18, 8 frames of 224x224, Kinetics-400, 200 epochs.
-# Paper:    tab:video-sota-action and tab:video-sota-retrieval, ResNet3D-18, 8 frames of 224.
+# SCE, ResNet3D-18, 8 frames at 224x224, Kinetics-400, 200 epochs.
+# Paper:    tab:video-sota-action and tab:video-sota-retrieval, ResNet3D-18, 8 frames at 224.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r3d18_8xb64-8x224-200e_k400.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512 (the authors: A100-80G).
 # Expected: K400 linear 59.8, UCF101 90.9, HMDB51 65.7;

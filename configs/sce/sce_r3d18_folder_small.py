@@ -1,4 +1,4 @@
-# SCE, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos,
+# SCE, ResNet3D-18 with 8 channels in the stem, 4 frames at 64x64, on a folder of your own videos,
 # for a CPU, small videos or a first look.
 # Paper: none. It is a small version of sce_r3d18_folder.py with half as many frames at the same
 #        distance (0.32 s).

@@ -1,4 +1,4 @@
-# SCE with local views: two views of 4 frames of 64x64 and two of 2 frames of 32x32, which pass
+# SCE with local views: two views of 4 frames at 64x64 and two of 2 frames at 32x32, which pass
 # through the online branch only. ResNet3D-18 with 8 channels in the stem, on a folder of your own
 # videos, for a CPU, small videos or a first look.
 # Paper: none for video. It extends the paper's multi-crop on images (tab:sota-multi-crop) to time.

@@ -1,4 +1,4 @@
-# SCE, ResNet3D-50, 16 frames of 224x224, Kinetics-400, 200 epochs.
+# SCE, ResNet3D-50, 16 frames at 224x224, Kinetics-400, 200 epochs.
 # Paper:    tab:video-sota-action, tab:video-sota-retrieval, tab:video-sota-generalization,
 #           ResNet3D-50, 16 frames.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r3d50_16xb32-16x224-200e_k400.py 8

@@ -1,4 +1,4 @@
-# SCE, ResNet-50, images of 224x224, ImageNet, 1000 epochs of LARS.
+# SCE, ResNet-50, 224x224 images, ImageNet, 1000 epochs of LARS.
 # Paper:    tab:sota, row SCE, column 800-1000; momentum and weight decay of appendix D.2 and
 #           facebookresearch/moco-v3.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r50_8xb512-224-1000e_imagenet.py 8

@@ -1,4 +1,4 @@
-# SCE, ResNet-50, images of 224x224, ImageNet, 100 epochs of LARS.
+# SCE, ResNet-50, 224x224 images, ImageNet, 100 epochs of LARS.
 # Paper:    tab:sota, row SCE, column 100. The learning rate comes from the command of the released
 #           checkpoint (juliendenize/SCE, README) and of facebookresearch/moco-v3.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r50_8xb512-224-100e_imagenet.py 8

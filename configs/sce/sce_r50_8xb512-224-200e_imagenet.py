@@ -1,4 +1,4 @@
-# SCE, ResNet-50, images of 224x224, ImageNet, 200 epochs of LARS: the symmetrised loss with a
+# SCE, ResNet-50, 224x224 images, ImageNet, 200 epochs of LARS: the symmetrised loss with a
 # predictor, strong-alpha and strong-beta views.
 # Paper:    tab:sota, row SCE, column 200; settings of appendix D.2 and of the authors' code
 #           (juliendenize/eztorch, configs/run/pretrain/sce/resnet50/resnet50_imagenet.yaml).

@@ -1,4 +1,4 @@
-# SCE, ResNet-50, images of 224x224, ImageNet, 300 epochs of LARS.
+# SCE, ResNet-50, 224x224 images, ImageNet, 300 epochs of LARS.
 # Paper:    tab:sota, row SCE, column 300.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r50_8xb512-224-300e_imagenet.py 8
 # Test:     bash tools/dist_train.sh configs/downstream/linear/r50_8xb128-224-90e_imagenet.py 8 \

@@ -1,4 +1,4 @@
-# SCE, ResNet-50, images of 224x224, ImageNet, 200 epochs.
+# SCE, ResNet-50, 224x224 images, ImageNet, 200 epochs.
 # Paper:    tab:baselines, row SCE, column ImageNet; settings of appendix D.1 and
 #           tab:specifc-hyper-pretrain.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r50_8xb64-224-200e_imagenet.py 8

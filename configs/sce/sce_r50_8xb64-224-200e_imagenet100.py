@@ -1,4 +1,4 @@
-# SCE, ResNet-50, images of 224x224, ImageNet100, 200 epochs.
+# SCE, ResNet-50, 224x224 images, ImageNet100, 200 epochs.
 # Paper:    tab:baselines, row SCE, column IN100; tab:temperature and tab:loss (tau_m 0.07); the
 #           base of tab:lambda, tab:loss, tab:aug and tab:temperature (image_*.py of
 #           configs/sweeps). Settings of appendix D.1.

@@ -1,7 +1,7 @@
-# SCE, S3D-G, 32 frames of 128x128, Kinetics-400, 200 epochs.
+# SCE, S3D-G, 32 frames at 128x128, Kinetics-400, 200 epochs.
 # Paper:    none. SCE has no number with this network. The recipe follows ResNet3D-18 with 8 frames
 #           of 224, with heads twice as wide as the representation, as in the paper. The nearest
-#           number in tab:video-sota-action is TEC, S3D-G, 32 frames of 128 in training and test,
+#           number in tab:video-sota-action is TEC, S3D-G, 32 frames at 128 in training and test,
 #           UCF101 86.9, HMDB51 63.5.
 # Run:      bash tools/dist_train.sh configs/sce/sce_s3dg_8xb64-32x128-200e_k400.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512; memory not measured.

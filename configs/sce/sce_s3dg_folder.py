@@ -1,4 +1,4 @@
-# SCE, S3D-G, 32 frames of 128x128, on a folder of your own videos.
+# SCE, S3D-G, 32 frames at 128x128, on a folder of your own videos.
 # Paper: none. It is sce_r3d18_folder.py with the network and the clips of other methods in
 #        tab:video-sota-action.
 # Run:      python tools/train.py configs/sce/sce_s3dg_folder.py \

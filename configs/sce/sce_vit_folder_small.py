@@ -1,9 +1,9 @@
 # SCE, a vision transformer of 4 blocks with 96 channels on tubelets of 2 frames and 8x8 pixels, 4
-# frames of 64x64, on a folder of your own videos. It replaces the network of
+# frames at 64x64, on a folder of your own videos. It replaces the network of
 # sce_r3d18_folder_small.py.
 # Paper: none. The network follows ViT (arXiv 2010.11929) and ViViT, model 1 (arXiv 2103.15691).
 #        VisionTransformer3d() is ViT-S, and embed_dims=768 with num_heads=12 is ViT-B. Both need
-#        patches of 16x16 pixels in views of 224x224, and far more videos.
+#        patches of 16x16 pixels in views at 224x224, and far more videos.
 # Run:      python tools/train.py configs/sce/sce_vit_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/sce/sce_vit_folder_small.py CHECKPOINT --cfg-options \

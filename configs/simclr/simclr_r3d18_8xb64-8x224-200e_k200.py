@@ -1,4 +1,4 @@
-# SimCLR, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
+# SimCLR, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs.
 # Paper:    none. This is SimCLR (arXiv 2002.05709) with the data, views and optimiser of SCE's
 #           recipe, with SimCLR's projector. ResNet3D-50 on K400 with three views of the recipe of
 #           Feichtenhofer et al. 2021 (rho-SimCLR, tab:video-sota-generalization) has K400 linear

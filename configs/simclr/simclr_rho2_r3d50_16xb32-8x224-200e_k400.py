@@ -1,4 +1,4 @@
-# rho-SimCLR with 2 clips, ResNet3D-50, 8 frames of 224x224 (2.13 s), Kinetics-400, 200 epochs.
+# rho-SimCLR with 2 clips, ResNet3D-50, 8 frames at 224x224 (2.13 s), Kinetics-400, 200 epochs.
 # Paper:    Feichtenhofer et al. 2021, as released: facebookresearch/SlowFast,
 #           configs/contrastive_ssl/SimCLR_SlowR50_8x8.yaml, with rho 2 (the file has 4). Learning
 #           rates are per 64 videos, for the sum over the rho - 1 pairs of consecutive clips

@@ -1,4 +1,4 @@
-# SwAV, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
+# SwAV, ResNet3D-18, 8 frames at 224x224, Kinetics-200, 200 epochs.
 # Paper:    none with this network. This is SwAV (Caron et al. 2020) with the data, views and
 #           optimiser of SCE's recipe, so that only the objective differs. 1000 prototypes, 128
 #           dimensions, tau 0.1, prototypes frozen for one epoch and no queue as in rho-SwAV

@@ -1,4 +1,4 @@
-# SwAV, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos,
+# SwAV, ResNet3D-18 with 8 channels in the stem, 4 frames at 64x64, on a folder of your own videos,
 # for a CPU, small videos or a first look.
 # Paper: none. It is SwAV (Caron et al. 2020) with the data, views and optimiser of the SCE recipe
 #        of the same size. Few videos need few prototypes, and a small batch needs a queue.

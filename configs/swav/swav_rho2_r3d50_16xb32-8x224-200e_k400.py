@@ -1,4 +1,4 @@
-# rho-SwAV with 2 clips, ResNet3D-50, 8 frames of 224x224 (2.13 s), Kinetics-400, 200 epochs.
+# rho-SwAV with 2 clips, ResNet3D-50, 8 frames at 224x224 (2.13 s), Kinetics-400, 200 epochs.
 # Paper:    Feichtenhofer et al. 2021, as released: facebookresearch/SlowFast,
 #           configs/contrastive_ssl/SwAV_Slow_R50_8x8.yaml. Learning rates are per 64 videos: 0.6.
 #           The codes of the first two clips are predicted from all other clips, mean over the

@@ -7,7 +7,7 @@
 #           OMP_NUM_THREADS=1 sce-video sweep configs/sweeps/images_toy_methods.py \
 #               --out work_dirs/images
 # Hardware: 1 CPU core, a quarter of an hour.
-# Expected: docs/results.md.
+# Expected: see docs/results.md.
 #
 # The settings are the best of three trials by the linear probe on the validation split
 # (images_toy_tuning.py, seed 0). They were chosen with seed 0.

@@ -7,7 +7,7 @@
 #           OMP_NUM_THREADS=1 sce-video sweep configs/sweeps/images_toy_tuning.py \
 #               --out work_dirs/images
 # Hardware: 1 CPU core, a quarter of an hour.
-# Expected: docs/results.md.
+# Expected: see docs/results.md.
 
 _base_ = "_base_/image_methods.py"
 

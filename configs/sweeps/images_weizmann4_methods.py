@@ -5,7 +5,7 @@
 #               --out work_dirs/images
 #           with the clips in data/weizmann4/<action>/person<N>_*
 # Hardware: 1 CPU core, a quarter of an hour.
-# Expected: docs/results.md.
+# Expected: see docs/results.md.
 #
 # Learning rate and momentum were chosen on frames of the validation split of the toy actions
 # (images_toy_tuning.py). Nothing was chosen on these clips.

@@ -5,7 +5,7 @@
 #           sce-video sweep configs/sweeps/toy_controlled.py \
 #               --out work_dirs/comparison --jobs 2
 # Hardware: 2 CPU cores, an hour.
-# Expected: docs/results.md.
+# Expected: see docs/results.md.
 
 _lambda = {f"lambda {_value}": {"model.lambda_": _value} for _value in (0.0, 1.0)}
 _tau_m = {"tau_m 0.09": {"model.tau_m": 0.09}}

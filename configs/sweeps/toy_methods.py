@@ -4,7 +4,7 @@
 #           sce-video sweep configs/sweeps/toy_methods.py \
 #               --out work_dirs/comparison --jobs 2
 # Hardware: 2 CPU cores, an hour.
-# Expected: docs/results.md.
+# Expected: see docs/results.md.
 #
 # The numbers of epochs give equal compute, and the settings are the best of four trials by the
 # linear probe on the validation split (toy_tuning.py, seed 0). They were chosen with seed 0.

@@ -5,7 +5,7 @@
 #               --out work_dirs/comparison --jobs 2
 #           with the clips in data/weizmann4/<action>/person<N>_*
 # Hardware: 2 CPU cores, half an hour.
-# Expected: docs/results.md.
+# Expected: see docs/results.md.
 #
 # Learning rates and settings of the methods were chosen on the validation split of the toy actions
 # (toy_tuning.py). Nothing was chosen on these clips, except the queue in SCE's recipe

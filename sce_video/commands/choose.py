@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sce_video.options.choose import ChooseOptions
-from sce_video.options.command_line import parse
 from sce_video.utils.command import command, printable, shown_failures
 
 if TYPE_CHECKING:
     from sce_video.runs.choose import ChooseResult
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Compare networks and return the exit status, 1 if some videos could not be decoded."""
-    options = parse(ChooseOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=ChooseOptions)
+def main(options: ChooseOptions) -> int:
+    """Compare networks, and return 1 if some videos could not be decoded, else 0."""
     from sce_video.runs.choose import choose
 
     result = choose(options)
@@ -26,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lines(result: ChooseResult) -> list[str]:
-    """Return the table, what it shows, and the line to run next."""
+    """Return the table, its interpretation, and the command to run next."""
     heading = result.decision.heading
     return [
         result.sample,

@@ -1,25 +1,23 @@
-"""Command ``sce-video demo``, which runs the typical commands on generated videos."""
+"""``sce-video demo``, which runs the typical commands on generated videos."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sce_video.options.command_line import parse
 from sce_video.options.prepare import DemoOptions
 from sce_video.utils.command import command
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo and return the exit status of its last command."""
-    result = demo(parse(DemoOptions, argv))
+@command(options=DemoOptions)
+def main(options: DemoOptions) -> int:
+    """Run the demo, and return the exit status of its last command."""
+    result = demo(options)
     if result.status == 0:
-        page = result.run / "run.html"
-        print(f"\nThe page of this run: {page}. Yours: sce-video pretrain VIDEOS --out RUN")
+        print(f"\nThe page of this run is {result.run / 'run.html'}.")
+        print("For your own videos, start with: sce-video pretrain VIDEOS --out RUN")
     return result.status
 
 
@@ -44,9 +42,8 @@ def demo(options: DemoOptions) -> DemoResult:
     """Generate videos, and run the commands that a user would type for their own videos.
 
     Raises:
-        ValueError: If the demo cannot use this method.
+        ValueError: If the demo does not support the method.
     """
-    # Import these only here, because the help must not wait for NumPy.
     from sce_video.commands.main import main as run_command
     from sce_video.data_tools.generated import generate_toy_actions
     from sce_video.engine.recipes import methods
@@ -55,7 +52,8 @@ def demo(options: DemoOptions) -> DemoResult:
     known = sorted(set(methods()) - {"distill"})  # distill needs a teacher network
     if options.method not in (None, *known):
         raise ValueError(
-            f"the demo has no method {options.method!r}. Choose one of {', '.join(known)}"
+            f"the demo does not support the method {options.method!r}. Choose one of "
+            f"{', '.join(known)}"
         )
     videos, run, index = (Path(options.out, name) for name in ("videos", "run", "index"))
     numbers = dict(train=32, test=24) if options.smoke else dict(train=480, test=240)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sce_video.options.command_line import parse
 from sce_video.options.features import EmbedOptions
 from sce_video.utils.command import RESUMABLE, command, printable
 
 
-@command(interrupted=RESUMABLE)
-def main(argv: Sequence[str] | None = None) -> int:
-    """Embed and return the exit status, 1 if some windows are missing."""
-    options = parse(EmbedOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=EmbedOptions, interrupted=RESUMABLE)
+def main(options: EmbedOptions) -> int:
+    """Embed the videos, and return 1 if some windows are missing, else 0."""
     from sce_video.runs.embed_run import embed
 
     result = embed(options)

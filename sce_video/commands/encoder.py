@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.options.command_line import parse
 from sce_video.options.connect import EncoderOptions
 from sce_video.utils.command import command, printable
 
@@ -14,11 +12,9 @@ if TYPE_CHECKING:
     from sce_video.inference.encoders.encoder_run import EncoderResult
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Import an encoder and return the exit status."""
-    options = parse(EncoderOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=EncoderOptions)
+def main(options: EncoderOptions) -> int:
+    """Convert the encoder, and return 0."""
     from sce_video.inference.encoders.encoder_run import encoder
 
     print("\n".join(map(printable, _summary(encoder(options)))))
@@ -26,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _summary(result: EncoderResult) -> list[str]:
-    """Return the lines about the encoder, its clips and the recipes."""
+    """Describe the encoder, its clips and the recipes that were written."""
     imported, settings = result.imported, result.imported.settings
     clip = "spread over the whole video"
     if settings.clip_duration is not None:
@@ -38,7 +34,7 @@ def _summary(result: EncoderResult) -> list[str]:
         f"pixels from a short side of {settings.short_side} ({settings.interpolation})",
     ]
     if imported.unused:
-        lines.append(f"  {imported.unused} weights of other parts (decoder, classifier) left out")
+        lines.append(f"  {imported.unused} weights of a decoder or a classifier were left out")
     if imported.has_text:
         lines.append("  has a text encoder: sce-video search --text WORDS --index INDEX")
     for path in result.recipes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.options.command_line import parse
 from sce_video.options.measure import EvaluateOptions
 from sce_video.utils.command import command, printable
 
@@ -13,11 +11,9 @@ if TYPE_CHECKING:
     from sce_video.runs.measure import EvaluateResult
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate and return the exit status."""
-    options = parse(EvaluateOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=EvaluateOptions)
+def main(options: EvaluateOptions) -> int:
+    """Evaluate the network, print where the results are, and return 0."""
     from sce_video.runs.measure import evaluate
 
     print("\n".join(map(printable, _summary(evaluate(options)))))
@@ -25,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _summary(result: EvaluateResult) -> list[str]:
-    """Return what follows the table: the evaluated run, and where the results are."""
+    """Return the lines below the table: the evaluated run, and the file of the results."""
     lines = []
     if result.run is not None:
         plan, words = result.run.plan, [result.run.command]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.options.command_line import parse
 from sce_video.options.connect import ExportOptions
 from sce_video.utils.command import command, printable, shown_failures
 
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
     from sce_video.interop.export.networks import NetworkReport
     from sce_video.interop.export.viewers import VideosReport
 
-#: The next step after an export, by its format.
+#: The next step after an export, by format
 _NEXT = {
     "pretrained": "sce-video embed VIDEOS --checkpoint {out} --out features.npz",
     "onnx": "python examples/onnx_features.py {out} VIDEO",
@@ -25,11 +23,9 @@ _NEXT = {
 }
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Export and return the exit status, 1 if some thumbnails could not be read."""
-    options = parse(ExportOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=ExportOptions)
+def main(options: ExportOptions) -> int:
+    """Export the source, and return 1 if some videos could not be read for a thumbnail, else 0."""
     from sce_video.interop.export.export_run import export
 
     result, lines, columns = export(options), [], ""
@@ -50,19 +46,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _of_network(report: NetworkReport) -> list[str]:
-    """Return the lines about an exported network."""
+    """Describe an exported network."""
     lines = [f"{report.path}: {' and '.join(report.outputs)} of uint8 clips (N, T, H, W, 3)"]
     if report.difference is not None:
         sizes = "batch, length and size" if report.any_size else "the batch"
         lines += [
-            f"{sizes} of the clips may vary from call to call",
+            f"{sizes} of the clips may differ from call to call",
             f"largest difference from PyTorch on random clips: {report.difference:.1e}",
         ]
     return lines
 
 
 def _of_videos(report: VideosReport) -> list[str]:
-    """Return the lines about exported videos."""
+    """Describe exported videos."""
     return [
         f"{report.path}: {report.videos} videos, {report.labelled} with a label, map by "
         f"{report.map_name}, {len(report.failures)} without a thumbnail",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sce_video.options.command_line import parse
 from sce_video.options.protocols import (
     FuseScoresOptions,
     ProbeOptions,
@@ -14,11 +13,9 @@ from sce_video.options.protocols import (
 from sce_video.utils.command import command, printable
 
 
-@command
-def probe_main(argv: Sequence[str] | None = None) -> int:
-    """Run linear probes and return the exit status."""
-    options = parse(ProbeOptions, argv)
-    # Imported here, so that --help does not load the module of results.
+@command(options=ProbeOptions)
+def probe_main(options: ProbeOptions) -> int:
+    """Compute the protocols, print a table, and return 0."""
     from sce_video.evaluation.file_protocols import probe
 
     result = probe(options)
@@ -26,17 +23,15 @@ def probe_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-@command
-def retrieve_main(argv: Sequence[str] | None = None) -> int:
-    """Retrieve and return the exit status."""
-    options = parse(RetrieveOptions, argv)
-    # Imported here, so that --help does not load the module of results.
+@command(options=RetrieveOptions)
+def retrieve_main(options: RetrieveOptions) -> int:
+    """Compute retrieval, print a table, and return 0."""
     from sce_video.evaluation.file_protocols import retrieve
 
     result = retrieve(options)
     print(
-        f"retrieval: {result.queries} queries of {options.query} in {result.gallery} videos of "
-        f"{options.bank}, {result.dimensions} dimensions, cosine, exact"
+        f"retrieval: {result.queries} queries from {options.query} among {result.gallery} videos "
+        f"from {options.bank}, {result.dimensions} dimensions, exact cosine similarity"
     )
     print(f"  {'':8} {'centred':>10} {'plain':>10}")
     for k, value in result.found.centred.items():
@@ -45,11 +40,9 @@ def retrieve_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-@command
-def transfer_main(argv: Sequence[str] | None = None) -> int:
-    """Measure transfer and return the exit status."""
-    options = parse(TransferOptions, argv)
-    # Imported here, so that --help does not load the module of results.
+@command(options=TransferOptions)
+def transfer_main(options: TransferOptions) -> int:
+    """Measure transfer, print the metrics, and return 0."""
     from sce_video.evaluation.file_protocols import transfer
 
     result = transfer(options)
@@ -70,7 +63,7 @@ def transfer_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-#: Columns of the table that a fusion prints, and the metric in each.
+#: Metric in each column of the table that a fusion prints
 _COLUMNS = {
     "top-1": "top1",
     "top-5": "top5",
@@ -80,11 +73,9 @@ _COLUMNS = {
 }
 
 
-@command
-def fuse_scores_main(argv: Sequence[str] | None = None) -> int:
-    """Fuse scores and return the exit status."""
-    options = parse(FuseScoresOptions, argv)
-    # Imported here, so that --help does not load the module of results.
+@command(options=FuseScoresOptions)
+def fuse_scores_main(options: FuseScoresOptions) -> int:
+    """Fuse the scores, print a table, and return 0."""
     from sce_video.evaluation.file_protocols import fuse_scores
 
     result = fuse_scores(options)
@@ -98,7 +89,7 @@ def fuse_scores_main(argv: Sequence[str] | None = None) -> int:
 
 
 def _table(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
-    """Return a table with a line for each file and one for the fusion, in percent."""
+    """Return a table in percent, with one line for each file and one for the fusion."""
     width = max(len(name) for name, _ in rows)
     columns = {
         title: key for title, key in _COLUMNS.items() if any(key in values for _, values in rows)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
-from sce_video.options.command_line import parse
 from sce_video.options.protocols import FinetuneSplitsOptions
 from sce_video.utils.command import RESUMABLE, command
 
 
-@command(interrupted=RESUMABLE)
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run all splits and return the exit status, 128 + n if signal n has stopped a run."""
-    options = parse(FinetuneSplitsOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=FinetuneSplitsOptions, interrupted=RESUMABLE)
+def main(options: FinetuneSplitsOptions) -> int:
+    """Run all splits, and return 0, or 128 + n if signal n stopped a run."""
     from sce_video.runs.measure import finetune_splits
 
     result = finetune_splits(options)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.options.command_line import parse
 from sce_video.options.features import IndexOptions
-from sce_video.utils.command import command, printable, shown_failures
+from sce_video.utils.command import RESUMABLE, command, printable, shown_failures
 
 if TYPE_CHECKING:
     from sce_video.find.index import IndexReport
     from sce_video.find.indexing import IndexResult
 
 
-@command(interrupted="interrupted; finished videos are saved, the same command resumes from here")
-def main(argv: Sequence[str] | None = None) -> int:
-    """Index and return the exit status, 1 if an index that was checked is damaged."""
-    options = parse(IndexOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=IndexOptions, interrupted=RESUMABLE)
+def main(options: IndexOptions) -> int:
+    """Build, update or check the index, and return 1 if a checked index is damaged, else 0."""
     from sce_video.find.indexing import index
 
     result = index(options)
@@ -32,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _checked(result: IndexResult) -> list[str]:
-    """Return the lines about a checked index."""
+    """Describe a checked index."""
     if not result.damaged:
         return [f"{result.checked}: all files are intact"]
     advice = "Restore them from a copy, or build the index again with --rebuild."
@@ -40,7 +36,7 @@ def _checked(result: IndexResult) -> list[str]:
 
 
 def _built(result: IndexResult, report: IndexReport) -> list[str]:
-    """Return the lines that count what was done."""
+    """Describe a built or updated index by its numbers of videos and files."""
     rows = "" if report.windows is None else f"{report.windows} windows of "
     lines = [
         f"{result.out}: {rows}{report.videos} videos in the index, "

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sce_video.options.command_line import parse
 from sce_video.options.measure import LookOptions
 from sce_video.utils.command import command, printable
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the maps and return the exit status, 1 if some files could not be decoded."""
-    options = parse(LookOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=LookOptions)
+def main(options: LookOptions) -> int:
+    """Draw the maps, and return 1 if some files could not be decoded, else 0."""
     from sce_video.pages.look import look
 
     result = look(options)

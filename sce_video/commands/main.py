@@ -1,4 +1,4 @@
-"""The command ``sce-video``: one name per task."""
+"""The command ``sce-video`` with its sub-commands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from sce_video.version import __version__
 
-#: The tasks of users and the sub-commands for each: the function below ``sce_video.commands``, and
-#: what it does.
+#: Sub-commands by task: the function in ``sce_video.commands`` and its description for the help
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "learn": {
         "pretrain": ("pretrain.main", "train a network on a folder of videos, without labels"),
@@ -22,7 +21,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "finetune_splits.main",
             "finetune and test on every split of a dataset",
         ),
-        "sweep": ("sweep.main", "run a table of pretraining and evaluation runs"),
+        "sweep": ("sweep.main", "pretrain and evaluate all settings of an ablation table"),
     },
     "measure": {
         "evaluate": ("evaluate.main", "measure a network by kNN, linear probe and retrieval"),
@@ -35,7 +34,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "fit linear classifiers and SVMs to image features",
         ),
         "fuse-scores": ("file_protocols.fuse_scores_main", "average the scores of several tests"),
-        "report": ("report.main", "write the page of a run, or compare with the paper"),
+        "report": ("report.main", "write the page of a run, and compare it with the paper"),
         "compare": ("report.compare_main", "compare several runs on one page"),
         "look": ("look.main", "show which parts of frames support a class"),
     },
@@ -52,7 +51,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "prepare": ("prepare.main", "write the annotation lists of a dataset"),
         "verify": ("verify.main", "decode every file and list the ones with problems"),
         "repack": ("repack.main", "re-encode videos for fast random access"),
-        "import": ("import_table.main", "store videos in one table"),
+        "import": ("import_table.main", "store repacked videos in a table"),
     },
     "connect": {
         "encoder": ("encoder.main", "turn a third-party model into a run"),
@@ -64,9 +63,9 @@ _HELP = ("-h", "--help", "help")
 
 
 def usage() -> str:
-    """Return one page of help."""
+    """Return the help, which fits on one page."""
     width = max(map(len, COMMANDS))
-    about = "Self-supervised learning on videos: pretrain a network without labels, then use it."
+    about = "Self-supervised learning on videos: pretrain a network without labels, and use it."
     lines = [about, "", "usage: sce-video COMMAND [options]", ""]
     for group, commands in GROUPS.items():
         lines.append(f"{group}:")
@@ -84,10 +83,10 @@ def usage() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sub-command; returns its exit status.
+    """Run a sub-command, and return its exit status.
 
-    It is 0 for help and ``--version``, 2 for an unknown command, and 1 if a required package is
-    missing or of a version that does not work.
+    The status is 0 for the help and ``--version``, 2 for an unknown command, and 1 if a required
+    package is missing or has an unsuitable version.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in _HELP:
@@ -99,9 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, 1)
-        meant = f"Did you mean {near[0]}?" if near else "sce-video --help lists them"
+        meant = f"Did you mean {near[0]}?" if near else "sce-video --help lists all commands"
         if name.startswith("-"):
-            meant = "Options follow the name of a command"
+            meant = "Options must follow the name of a command"
         print(f"sce-video: error: there is no command {name!r}. {meant}", file=sys.stderr)
         return 2
     from sce_video.dependencies import check_dependencies  # takes longer than a page of help
@@ -111,12 +110,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f"sce-video: error: {error}", file=sys.stderr)
         return 1
-    if argv is None:  # end without a garbage collection of everything that torch has imported
+    if argv is None:  # the process ends sooner without a garbage collection of all imports
         atexit.register(gc.freeze)
     module, _, function = COMMANDS[name][0].partition(".")
     before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors
     try:
-        # Imported here, so that --help does not wait for torch.
         return getattr(importlib.import_module(f"sce_video.commands.{module}"), function)(rest)
     finally:
         sys.argv[0] = before

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.options.command_line import parse
 from sce_video.options.find import PredictOptions
 from sce_video.utils.command import command, printable, shown_failures
 
@@ -15,11 +13,9 @@ if TYPE_CHECKING:
     from sce_video.find.predict import Prediction, PredictResult
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Predict and return the exit status, 1 if no file could be decoded."""
-    options = parse(PredictOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=PredictOptions)
+def main(options: PredictOptions) -> int:
+    """Classify the videos, and return 1 if no file could be decoded, else 0."""
     from sce_video.find.predict import Prediction, predict
 
     def show(found: Prediction | Segment) -> None:
@@ -33,14 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(printable(line), flush=True)
 
     result = predict(options, show if options.csv is None else None)
-    # Without --csv the standard output contains the predictions alone.
+    # Without --csv, the standard output contains only the predictions.
     out = sys.stdout if options.csv else sys.stderr
     print("\n".join(map(printable, _summary(result, options))), file=out)
     return int(result.done == 0)
 
 
 def _summary(result: PredictResult, options: PredictOptions) -> list[str]:
-    """Return the lines that count what was done."""
+    """Describe how many files were classified, and where the results are."""
     if options.windows is None:
         where = f", written to {options.csv}" if options.csv else ""
         lines = [f"predict: {result.done} of {result.files} files classified{where}"]

@@ -22,7 +22,7 @@ from sce_video.utils.command import command
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare the dataset whose name comes first and return the exit status."""
+    """Prepare the dataset whose name comes first, and return 1 if --strict finds a difference."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0].startswith("-"):
         _overview().parse_args(words)
@@ -33,7 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _generate(name, rest, prog)
     parser = parser_of(PrepareOptions, prog, {"name", *options_left_out(name)})
     parser.description = f"Prepare {DATA_SETS[name].about}."
-    # Imported here, so that --help for all datasets does not load NumPy.
     from sce_video.data_tools.prepare import layout, prepare
 
     if {"-h", "--help"} & {*rest}:
@@ -44,13 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(result.text)
     if result.agrees is not False:
         return 0
-    note = "" if options.strict else " (an error with --strict only)"
-    print(f"{name}: counts differ from the published ones, see the table{note}", file=sys.stderr)
+    note = "" if options.strict else " (only --strict makes this an error)"
+    print(f"{name}: numbers differ from the published ones, see the table{note}", file=sys.stderr)
     return int(options.strict)
 
 
 def _generate(name: str, words: Sequence[str], prog: str) -> int:
-    """Generate the dataset and return the exit status."""
+    """Generate the dataset, and return 0."""
     from sce_video.data_tools.prepare import prepare_digits, prepare_toy_actions
 
     if name == "digits":

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sce_video.options.command_line import parse
 from sce_video.options.prepare import RepackOptions
 from sce_video.utils.command import RESUMABLE, command
 
 
-@command(interrupted=RESUMABLE)
-def main(argv: Sequence[str] | None = None) -> int:
-    """Repack the videos and return the exit status, 1 if some failed."""
-    options = parse(RepackOptions, argv)
-    # Imported here, so that a wrong command line is reported before the readers load.
+@command(options=RepackOptions, interrupted=RESUMABLE)
+def main(options: RepackOptions) -> int:
+    """Repack the videos, and return 1 if some of them failed, else 0."""
     from sce_video.data_tools.repack.repack_job import repack
     from sce_video.data_tools.repack.repack_report import describe_repack
     from sce_video.data_tools.table_writer import describe_import

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sce_video.options.command_line import parse
 from sce_video.options.measure import CompareOptions, ReportOptions
 from sce_video.utils.command import command
 
@@ -13,11 +12,9 @@ if TYPE_CHECKING:
     from sce_video.reporting.report_content import Report
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write pages and the table, and return the exit status."""
-    options = parse(ReportOptions, argv)
-    # Imported here, so that --help does not load the module of results.
+@command(options=ReportOptions)
+def main(options: ReportOptions) -> int:
+    """Write the pages and the table, and return 0."""
     from sce_video.runs.report import report
 
     result = report(options)
@@ -30,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _describe(report: Report) -> str:
-    """Return the cells by status, then what is not compared or skipped, and why."""
+    """Count the table cells by status, and explain which results are not compared or skipped."""
 
     def counts(found: Mapping[str, int]) -> str:
         return ", ".join(f"{status}: {count}" for status, count in sorted(found.items()))
@@ -39,7 +36,7 @@ def _describe(report: Report) -> str:
     if report.images.listed:
         lines.append(f"images: {counts(report.images.counts)}")
     if not (report.videos.measured or report.images.measured or report.others):
-        lines.append("no results were found: the table contains the paper's numbers only")
+        lines.append("no results were found, so the table contains only the paper's numbers")
     for other in report.others:
         lines.append(f"not compared: {other.result.name}: {'; '.join(other.reasons)}")
     for name, why in report.skipped:
@@ -47,11 +44,9 @@ def _describe(report: Report) -> str:
     return "\n".join(lines)
 
 
-@command
-def compare_main(argv: Sequence[str] | None = None) -> int:
-    """Write the page of several runs and return the exit status."""
-    options = parse(CompareOptions, argv)
-    # Imported here, so that --help does not load the module of runs.
+@command(options=CompareOptions)
+def compare_main(options: CompareOptions) -> int:
+    """Write the page that compares several runs, and return 0."""
     from sce_video.runs.report import compare
 
     result = compare(options)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.options.command_line import parse
 from sce_video.options.search import SearchOptions
 from sce_video.utils.command import command, printable, shown_failures
 
@@ -13,15 +11,13 @@ if TYPE_CHECKING:
     from sce_video.find.query import Match
     from sce_video.find.search import SearchResult
 
-#: Plain similarities above this value pile up near 1.
+#: Similarity above which plain similarities are too close to 1 to be told apart
 _CLOSE = 0.95
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Search, or serve the page until Ctrl-C, and return the exit status."""
-    options = parse(SearchOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=SearchOptions)
+def main(options: SearchOptions) -> int:
+    """Search, or serve the page until Ctrl-C, and return 0."""
     from sce_video.find.search import search
 
     result = search(options)
@@ -31,18 +27,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _summary(options: SearchOptions, result: SearchResult) -> list[str]:
-    """Return the table of the results, notes on them, and the files that were written."""
+    """Return the table of results, notes about them, and the files that were written."""
     lines = [f"not refined: {path}: {reason}" for path, reason in result.not_refined]
     lines += _table(result, f"; where {options.where}" if options.where else "")
     if result.approximate:
         lines.append(
-            "note: found by a vector index, which may miss some; --exact compares all videos"
+            "note: a vector index was used, which may miss videos; --exact compares all videos"
         )
     plain = not (options.centred or result.whitened)
     if plain and result.matches and result.matches[-1].similarity >= _CLOSE:
         lines.append(
-            f"note: all of these similarities are above {_CLOSE}: compare the ranks, not the "
-            "values; --centred spreads them out and may rank them in another order"
+            f"note: all of these similarities are above {_CLOSE}, so compare ranks, not values. "
+            "--centred spreads the values out and may change the ranks"
         )
     if result.page is not None:
         lines.append(f"gallery: {result.page}")
@@ -52,7 +48,7 @@ def _summary(options: SearchOptions, result: SearchResult) -> list[str]:
 
 
 def _table(result: SearchResult, where: str) -> list[str]:
-    """Return rank, similarity, distance, moment and path of every result."""
+    """List rank, similarity, distance, moment and path of every result."""
     from sce_video.datasets.clip_sampling import format_moment
 
     index, matches = result.index, result.matches

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 
-from sce_video.options.command_line import parse
 from sce_video.options.training import SweepOptions
-from sce_video.utils.command import command
+from sce_video.utils.command import RESUMABLE, command
 
 
-@command(interrupted="interrupted; the same command resumes from here")
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the sweeps and return the exit status, 1 if a step failed."""
-    options = parse(SweepOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=SweepOptions, interrupted=RESUMABLE)
+def main(options: SweepOptions) -> int:
+    """Run the sweeps, and return 1 if a step failed or was left out, else 0."""
     from sce_video.runs.sweep import describe_steps, sweep
 
     result = sweep(options)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sce_video.options.command_line import parse
 from sce_video.options.measure import TestOptions
 from sce_video.utils.command import command
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Test each checkpoint, print its table, and return the exit status."""
-    options = parse(TestOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=TestOptions)
+def main(options: TestOptions) -> int:
+    """Test each checkpoint, print a table for it, and return 0."""
     from sce_video.runs.measure import test
 
     test(options)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sce_video.options.command_line import parse
 from sce_video.options.training import TrainOptions
 from sce_video.utils.command import command, printable_lines
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Train or print the recipe, and return the exit status, 128 + n after signal n."""
-    options = parse(TrainOptions, argv)
-    # Imported here, so that --help does not load NumPy.
+@command(options=TrainOptions)
+def main(options: TrainOptions) -> int:
+    """Train or print the recipe, and return 0, or 128 + n if signal n stopped the training."""
     from sce_video.runs.train import train
 
     result = train(options)

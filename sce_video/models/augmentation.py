@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sce_video.utils.tensors import to_device
 
-# Kernel size per axis, in pixels, for every frame size. Source: the authors' code
+# Kernel size per axis in pixels, which does not depend on the frame size. Source: the authors' code
 # (juliendenize/eztorch, eztorch/configs/transform/contrastive).
 BLUR_KERNEL = 23
 
@@ -29,13 +29,12 @@ def gaussian_kernel(sigma: Tensor, radius: int) -> Tensor:
 def gaussian_blur(x: Tensor, sigma: Tensor) -> Tensor:
     """Blur every frame of (N, C, T, H, W) with its sample's sigma (N,) in pixels.
 
-    The blur is computed along W and then along H, with reflect padding, which does not repeat the
-    edge pixel. Reflect padding is limited to size - 1 pixels. If the kernel's radius is larger, the
-    axis gets the largest possible kernel with ``2 * size - 1`` taps. An axis of one pixel is not
-    blurred.
+    The blur is computed along W and then along H. Reflect padding, which does not repeat the edge
+    pixel, is limited to size - 1 pixels. If the kernel's radius is larger, the axis gets the
+    largest possible kernel, with ``2 * size - 1`` taps. An axis with one pixel is not blurred.
     """
     N, C, T, H, W = x.shape
-    # One depthwise 2-D convolution treats every frame and channel as a separate channel.
+    # Every frame and channel is a separate channel of one depthwise 2-D convolution.
     planes = x.reshape(1, N * C * T, H, W)
     for size, across in ((W, False), (H, True)):
         radius = min(BLUR_KERNEL // 2, size - 1)
@@ -58,16 +57,16 @@ def rgb_to_grey(x: Tensor) -> Tensor:
 
 
 def luma(red: Tensor, green: Tensor, blue: Tensor) -> Tensor:
-    """Return the luma of three channels of one shape."""
+    """Return the luma of three channels with the same shape."""
     # Rec. 601 with the rounding of torchvision's rgb_to_grayscale, whose sum is 0.9999.
     return (red * 0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
 def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
-    """Rotate the hue by ``shift`` of a full circle (-0.5..0.5) and keep value and chroma.
+    """Rotate the hue by ``shift`` (-0.5..0.5 of a full circle), and keep value and chroma.
 
-    The conversion from RGB to HSV and back does not compute the saturation. Let V be the largest
-    channel and C the chroma, which is the largest channel minus the smallest. Let k be the hue in
+    This converts RGB to HSV and back without computing the saturation. Let V be the largest
+    channel, and let the chroma C be the largest channel minus the smallest. Let k be the hue in
     turns plus 5/6 for red, 3/6 for green and 1/6 for blue, modulo 1. A channel is then ``V - C *
     clamp(2 - 6 * |k - 1/3|, 0, 1)``.
     """
@@ -79,10 +78,10 @@ def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
 
 
 class RotatedHue(NamedTuple):
-    """Colours of one shape as value, chroma and rotated hue (:func:`adjust_hue`)."""
+    """Colours as value, chroma and rotated hue, three tensors of one shape (:func:`adjust_hue`)."""
 
-    value: Tensor  # the largest channel
-    chroma: Tensor  # the largest channel minus the smallest
+    value: Tensor  # largest channel
+    chroma: Tensor  # largest channel minus the smallest
     hue: Tensor  # in turns, at least 0
 
     @classmethod
@@ -91,13 +90,14 @@ class RotatedHue(NamedTuple):
         red, green, blue = planes
         value = torch.maximum(torch.maximum(red, green), blue)
         chroma = value - torch.minimum(torch.minimum(red, green), blue)
-        # Hue times chroma in sixths of a turn, if blue, green or red is the maximum.
+        # Hue times chroma, in sixths of a turn: first if blue is the maximum, then green, then red.
         hue = torch.add(red - green, chroma, alpha=4.0)
         hue = hue.lerp_(torch.add(blue - red, chroma, alpha=2.0), _mask(torch.eq, green, value))
         hue = hue.lerp_(green - blue, _mask(torch.eq, red, value))
-        # Grey pixels have chroma 0. Their hue has no effect, but must be finite.
+        # The hue of grey pixels, whose chroma is 0, has no effect but must be finite.
         hue.div_(chroma.clamp(min=torch.finfo(chroma.dtype).tiny)).div_(6.0)
-        return cls(value, chroma, hue.add_(shift + 1.0))  # so the fraction is the modulo
+        # +1 keeps the hue positive, so its fractional part equals the modulo.
+        return cls(value, chroma, hue.add_(shift + 1.0))
 
     def channel(self, number: int, out: Tensor | None = None) -> Tensor:
         """Return red (0), green (1) or blue (2)."""
@@ -107,19 +107,19 @@ class RotatedHue(NamedTuple):
 
 
 def solarise(x: Tensor) -> Tensor:
-    """Return 1 - x for values of 0.5 and more, and x for smaller values."""
+    """Return 1 - x where x is at least 0.5, and x elsewhere."""
     return _mask(torch.ge, x, 0.5).sub_(x).abs_()
 
 
 def _mask(compare: Callable[..., Tensor], x: Tensor, other: Tensor | float) -> Tensor:
-    """Return a comparison as 0.0 and 1.0, three times faster than ``torch.where`` on a CPU."""
+    """Compare to 0.0 or 1.0, which on a CPU is three times as fast as ``torch.where``."""
     return compare(x, other, out=torch.empty_like(x))
 
 
 JITTER_PARTS = ("brightness", "contrast", "saturation", "hue")
 
-# First word of the entropy of every draw in this file. NumPy pads entropy with zeros, so without
-# it the generator of view 0, default_rng([seed, 0]), would equal default_rng(seed), which the
+# First word of the entropy of all draws in this file. NumPy pads entropy with zeros. Without this
+# word, the generator of view 0, default_rng([seed, 0]), would equal default_rng(seed), which the
 # dataset may use for the crop.
 _STREAM = 0x56494557
 _DRAWS = 14
@@ -127,17 +127,18 @@ _DRAWS = 14
 
 @dataclass(frozen=True, kw_only=True)
 class ViewAugmentation:
-    """The distributions of a view's random parameters. The default changes nothing.
+    """Distributions of a view's random parameters. By default, the view does not change.
 
     Attributes:
-        brightness, contrast, saturation: Factor drawn from U(max(0, 1 - value), 1 + value).
-        hue: Shift drawn from U(-hue, hue) of a full circle, at most 0.5.
+        brightness, contrast, saturation: Factors are drawn from U(max(0, 1 - value), 1 + value).
+        hue: Shifts are drawn from U(-hue, hue), in full circles. The maximum is 0.5.
         jitter_prob: Probability that the four operations above are applied, in random order.
         grey_prob: Probability of the conversion to grey.
         blur_prob: Probability of a Gaussian blur with 23 taps.
-        solarise_prob: Probability of solarisation, which inverts values of 0.5 and more.
+        solarise_prob: Probability of solarisation, which inverts values of at least 0.5.
         flip_prob: Probability of a horizontal flip.
-        blur_sigma: Sigma in pixels drawn from U(low, high). The kernel's radius limits it to 11.
+        blur_sigma: (low, high). Sigmas are drawn from U(low, high), in pixels. The kernel's radius
+            limits them to 11.
     """
 
     brightness: float = 0.0
@@ -159,7 +160,7 @@ class ViewAugmentation:
                 raise ValueError(f"{name} must be 0 or more, got {value}")
         if not 0.0 <= self.hue <= 0.5:
             raise ValueError(
-                f"hue must be from 0 to 0.5 (half a circle each way), got {self.hue}. "
+                f"hue must be from 0 to 0.5 (half a circle in each direction), got {self.hue}. "
                 "Use a smaller value or strength"
             )
         sigma = tuple(self.blur_sigma)
@@ -173,26 +174,33 @@ class ViewAugmentation:
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """Random parameters of one view of N samples, drawn whether or not they are applied."""
+    """Random parameters of one view of N samples. All are drawn, even if they are not applied.
 
-    jitter: np.ndarray  # bool (N,), whether the operation is applied; so the next four
+    Attributes:
+        jitter, grey, blur, solarise, flip: bool (N,), whether the operation is applied.
+        factors: float32 (N, 4), brightness, contrast, saturation and hue shift.
+        order: int (N, 4), columns of ``factors`` in the order in which they are applied.
+        sigma: float32 (N,), sigma of the blur in pixels.
+    """
+
+    jitter: np.ndarray
     grey: np.ndarray
     blur: np.ndarray
     solarise: np.ndarray
     flip: np.ndarray
-    factors: np.ndarray  # float32 (N, 4), brightness, contrast, saturation, hue shift
-    order: np.ndarray  # int (N, 4), columns of ``factors`` in order of application
-    sigma: np.ndarray  # float32 (N,), of the blur, in pixels
+    factors: np.ndarray
+    order: np.ndarray
+    sigma: np.ndarray
 
     def __len__(self) -> int:
         return len(self.jitter)
 
     def rows(self, rows: slice) -> ViewParameters:
-        """Return the parameters of some of the samples."""
+        """Return the parameters of a range of samples."""
         return ViewParameters(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
-# Paper, table tab:augmentations, with the colour jitter of strength 1, twice the table's.
+# Paper, table tab:augmentations, with colour jitter of strength 1, which is twice the table's.
 _STRONG = ViewAugmentation(
     brightness=0.8,
     contrast=0.8,
@@ -217,10 +225,10 @@ def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
 
     Args:
         name: "weak", "strong", "strong-alpha", "strong-beta" or "strong-gamma".
-        strength: Strength s of the colour jitter. 0.5 gives the values of the table (brightness
-            0.4, contrast 0.4, saturation 0.2 or, for "strong", 0.4, hue 0.1). The best setting for
-            videos uses 1.0, which doubles them. The largest possible value is 2.5, because hue is
-            limited to 0.5. "weak" has no colour jitter.
+        strength: Strength s of the colour jitter. 0.5 gives the values of the table: brightness
+            0.4, contrast 0.4, saturation 0.2 (0.4 for "strong") and hue 0.1. The best setting for
+            videos uses 1.0, which doubles them. The maximum is 2.5, because hue is limited to 0.5.
+            "weak" has no colour jitter.
 
     Raises:
         ValueError: If the name is unknown or the strength is negative.
@@ -238,7 +246,7 @@ def build_view(config: ViewAugmentation | Mapping[str, Any]) -> ViewAugmentation
 
     Args:
         config: ``dict(name=..., strength=...)`` for a named augmentation, or a dict of attributes
-            of :class:`ViewAugmentation`. Attributes override the values of a named augmentation.
+            of :class:`ViewAugmentation`. Attributes override the values of the named augmentation.
 
     Raises:
         ValueError: If a key or a value is not valid.
@@ -251,10 +259,10 @@ def build_view(config: ViewAugmentation | Mapping[str, Any]) -> ViewAugmentation
     values = dict(config)
     for key in values:
         if key not in (*known, "name", "strength"):
-            raise ValueError(f"unknown key {key!r} of a view{_suggest(key, known)}")
+            raise ValueError(f"a view has no key {key!r}{_suggest(key, known)}")
     named = {key: values.pop(key) for key in ("name", "strength") if key in values}
     if "strength" in named and "name" not in named:
-        raise ValueError(f"strength={named['strength']} scales a named view. Add name=...")
+        raise ValueError(f"strength={named['strength']} needs the name of a view. Add name=...")
     return replace(named_view(**named) if named else ViewAugmentation(), **values)
 
 
@@ -267,11 +275,11 @@ def _suggest(word: str, known: Iterable[str]) -> str:
 def draw_parameters(
     augmentation: ViewAugmentation, seeds: Iterable[int], view: int
 ) -> ViewParameters:
-    """Draw the parameters of one view for the samples with these seeds.
+    """Draw the parameters of one view for samples with these seeds.
 
-    For all distributions, every sample draws 14 uniform numbers in the same order: 5 decisions, 4
-    factors, sigma, and 4 keys. The ranking of the keys is the order of the colour jitter, so all 24
-    orders are equally likely.
+    Every sample draws 14 uniform numbers in the same order, whatever the distributions: 5
+    decisions, 4 factors, sigma, and 4 keys. The ranking of the keys is the order of the colour
+    jitter, so all 24 orders are equally likely.
 
     Args:
         augmentation: Distributions of the view.
@@ -298,9 +306,10 @@ def draw_parameters(
     )
 
 
-# Operations on samples and their rows (N, 5) of factors and sigma.
+# Operations on samples, and on their rows (N, 5) of factors and sigma.
 _OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    # Blend with black, with the mean luma of each frame, or with the luma. 1 keeps the input.
+    # The first three blend with black, with the mean luma of each frame, and with the luma. With a
+    # factor of 1, the input stays the same.
     "brightness": lambda x, v: (x * v[:, 0].view(-1, 1, 1, 1, 1)).clamp_(0.0, 1.0),
     "contrast": lambda x, v: _blend(x, rgb_to_grey(x).mean((-2, -1), keepdim=True), v[:, 1]),
     "saturation": lambda x, v: _blend(x, rgb_to_grey(x), v[:, 2]),
@@ -314,11 +323,11 @@ _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
 
 
 def planned_operations(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
-    """Return the operations in order, each with the samples (int64 indices) that it applies to.
+    """Return the operations in order, each with the indices (int64) of the samples it applies to.
 
-    The colour jitter runs in four rounds. Round r applies the r-th operation in the order of each
-    jittered sample, so a round has at most four batched operations for any batch size. Grey, blur,
-    solarise and flip follow in the order of the authors' code (juliendenize/eztorch,
+    The colour jitter consists of four rounds. Round r applies the r-th operation in each sample's
+    order, so a round has at most four batched operations for any batch size. Grey, blur, solarise
+    and flip follow in the order of the authors' code (juliendenize/eztorch,
     eztorch/configs/transform/contrastive). Operations without effect are left out.
     """
     p = parameters
@@ -335,14 +344,14 @@ def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
     """Augment views (N, 3, T, H, W) of floats in 0..1, each sample by its own parameters.
 
     Each operation is computed only for the samples that it applies to. Nothing is read back from
-    the device. The indices and the values are copied to it in one transfer each. ``x`` is
-    overwritten, and may share memory with the result.
+    the device, and indices and values are copied to it in one transfer each. ``x`` is overwritten,
+    and may share memory with the result.
 
     Raises:
-        ValueError: If the numbers of samples and of parameters differ.
+        ValueError: If the numbers of samples and parameters differ.
     """
     if len(parameters) != len(x):
-        raise ValueError(f"{len(parameters)} parameters for {len(x)} samples")
+        raise ValueError(f"{len(x)} samples need as many parameters, got {len(parameters)}")
     steps = planned_operations(parameters)
     if not steps:
         return x

@@ -1,4 +1,4 @@
-"""Conversion of a collated uint8 batch to augmented, normalised views on the device."""
+"""Conversion of a collated uint8 batch to augmented and normalised views on the device."""
 
 from __future__ import annotations
 
@@ -24,31 +24,35 @@ from sce_video.models.recognizer import ActionDataSample
 from sce_video.registry import MODELS, mmaction_installed
 from sce_video.utils import tensors as reused_memory
 
+#: Collated data of N samples by name, before or after the preparation
+Batch = dict[str, Any]
+
 
 @MODELS.register_module()
 class VideoDataPreprocessor(BaseDataPreprocessor):
     """Data preprocessor that moves a batch to the device, augments it and normalises it.
 
-    The augmentation runs only in training. It consists of colour jitter, grey, blur, solarise and
-    flip, in this order, on whole batches. Every random parameter is drawn once per view of a
-    sample, from the sample's seed and the index of the view. It is applied to all frames of the
-    view. The augmentation runs without gradient and in float32, also under autocast.
+    The augmentation runs only in training. It applies colour jitter, grey, blur, solarise and flip,
+    in this order, to whole batches. Every random parameter is drawn once per view of a sample, from
+    the sample's seed and the index of the view, and is used for all frames of the view. The
+    augmentation runs without gradient and in float32, even under autocast.
 
     Args:
-        views: One distribution per view of the batch, for example ``dict(name="strong-alpha",
-            strength=1.0)`` (:func:`~sce_video.models.augmentation.build_view`). None or an empty
-            list turns the augmentation off.
-        mean: Value to subtract, on the 0..1 scale. One number, or one per channel.
-        std: Value to divide by after the subtraction. One number, or one per channel.
+        views: One distribution for each view in the batch, for example
+            ``dict(name="strong-alpha", strength=1.0)``
+            (:func:`~sce_video.models.augmentation.build_view`). None or an empty list turns the
+            augmentation off.
+        mean: Value to subtract, on the 0..1 scale: one number, or one per channel.
+        std: Value to divide by after the subtraction: one number, or one per channel.
         channels_last: Whether views are returned in ``torch.channels_last_3d`` memory.
         chunk_size: Number of samples that are processed together. It affects speed and memory
-            (about five times as many float views), and changes results only by rounding. None means
-            32, or on a CPU as many as fit into 4 MiB of cache. A fused augmentation processes all
-            samples together.
+            (about five times the size of the chunk's float views), and results only by rounding.
+            None means 32, or on a CPU as many samples as fit into 4 MiB of cache. A fused
+            augmentation processes all samples together.
         fused: Whether torch.compile turns the augmentation into a few large kernels
-            (:mod:`~sce_video.models.fused_augmentation`), which changes values only by rounding.
-            None means on a GPU for which it can compile. Kernels are made in the first step, and
-            for the first eight shapes of clips only.
+            (:mod:`~sce_video.models.fused_augmentation`), which affects results only by rounding.
+            None means only on a GPU for which kernels can be compiled. They are compiled in the
+            first step, and only for the first eight clip shapes.
     """
 
     mean: Tensor
@@ -78,19 +82,18 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
             raise ValueError(f"std must be above 0, got {std}")
 
     @torch.no_grad()
-    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch, and augment it in ``training``.
+    def forward(self, data: Batch, training: bool = False) -> Batch:
+        """Move a batch to the device, normalise it and, if ``training``, augment it.
 
         Args:
             data: ``inputs``, a list of V uint8 tensors (N, T, H, W, 3) with any T, H and W.
                 Optional entries are ``label``, ``index`` and ``clip`` (N,), and ``seed`` (N,)
                 int64. Without ``seed``, seeds are drawn from torch's global generator.
-            training: Whether to augment.
+            training: Whether to augment the views.
 
         Returns:
-            ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples``. The
-            latter contains ``label``, ``index`` and ``clip`` on the device and, in training,
-            ``seed`` as N ints.
+            ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples`` with
+            ``label``, ``index`` and ``clip`` on the device and, in training, ``seed`` as N ints.
         """
         views = self.prepare_views(data, training)
         samples = {key: data[key] for key in ("label", "index", "clip") if key in data}
@@ -100,8 +103,8 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         return dict(inputs=views, data_samples=samples)
 
     @torch.no_grad()
-    def prepare_views(self, data: dict[str, Any], training: bool = False) -> list[Tensor]:
-        """Return only the views, V float32 tensors (N, 3, T, H, W), in every sub-class.
+    def prepare_views(self, data: Batch, training: bool = False) -> list[Tensor]:
+        """Return only the views of :meth:`forward`, V float32 tensors (N, 3, T, H, W).
 
         Raises:
             ValueError: If a view is not uint8 (N, T, H, W, 3).
@@ -133,12 +136,12 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         """Draw the random parameters of each view for samples with these seeds (N,).
 
         Raises:
-            ValueError: If the batch has another number of views than the configuration.
+            ValueError: If the batch and the configuration have different numbers of views.
         """
         if num_views != len(self.views):
             raise ValueError(
                 f"the batch has {num_views} views, but the data preprocessor has "
-                f"{len(self.views)}. Give `views` one entry per view of the pipeline"
+                f"{len(self.views)}. `views` must have one entry for each view of the pipeline"
             )
         if seeds is None:
             seeds = torch.randint(2**63 - 1, (batch_size,))
@@ -176,15 +179,15 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         out = out.permute(0, 4, 1, 2, 3) if self.channels_last else out
         default = max(1, 2**20 // max(1, clip[:1].numel())) if on_cpu else 32
         chunk_size = self.chunk_size or default
-        # Without augmentation, frames are independent. Blocks of 1 MiB in float32 stay in the
-        # caches of a CPU.
+        # Without augmentation, frames are independent, so blocks of them can be so small (1 MiB in
+        # float32) that they stay in the caches of a CPU.
         whole = parameters is not None or not on_cpu
         block = clip.shape[2] if whole else max(1, 2**18 // max(1, clip[:1, :, :1].numel()))
         for start in range(0, len(clip), chunk_size):
             rows = slice(start, start + chunk_size)
             for first in range(0, clip.shape[2], max(1, block)):
                 part = (rows, slice(None), slice(first, first + block))
-                # Make uint8 contiguous before the conversion, which moves a quarter of the bytes.
+                # Making uint8 contiguous moves a quarter of the bytes of the converted floats.
                 x = clip[part].contiguous().to(torch.float32).div_(255.0)
                 if parameters is not None:
                     x = augment(x, parameters.rows(rows))
@@ -201,14 +204,14 @@ def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:
 
 @MODELS.register_module()
 class BoxDataPreprocessor(VideoDataPreprocessor):
-    """Data preprocessor for clips with boxes and actions, which changes only the colours.
+    """Data preprocessor for clips with boxes and actions, which augments only the colours.
 
-    The pipeline does the geometric augmentation, because it also has to move the boxes. A view that
+    Geometric augmentation belongs to the pipeline, where the boxes are moved as well. A view that
     flips is therefore refused.
     """
 
-    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch of one view with ``boxes`` and ``actions``, N tensors each.
+    def forward(self, data: Batch, training: bool = False) -> Batch:
+        """Prepare a batch with one view and with ``boxes`` and ``actions``, N tensors each.
 
         Returns:
             ``inputs`` float32 (N, 3, T, H, W), and ``data_samples`` with ``boxes`` and ``actions``.
@@ -230,14 +233,14 @@ class BoxDataPreprocessor(VideoDataPreprocessor):
 
 @MODELS.register_module()
 class RecognizerDataPreprocessor(VideoDataPreprocessor):
-    """A :class:`VideoDataPreprocessor` whose output has the format of mmaction2's recognisers."""
+    """A :class:`VideoDataPreprocessor` with the output format of mmaction2's recognisers."""
 
-    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch of V views of one shape.
+    def forward(self, data: Batch, training: bool = False) -> Batch:
+        """Prepare a batch with V views of the same shape.
 
         Returns:
             ``inputs`` float32 (N, V, 3, T, H, W), and ``data_samples``, N ``ActionDataSample`` with
-            the label.
+            labels.
         """
         sample_type: Any = ActionDataSample
         if mmaction_installed():  # imported here, because it is slow and only recognisers need it

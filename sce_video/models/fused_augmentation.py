@@ -1,19 +1,19 @@
-"""The augmentation of a whole batch as three functions that torch.compile makes into kernels.
+"""Augmentation of a whole batch by three functions that torch.compile turns into kernels.
 
-:func:`~sce_video.models.augmentation.augment` computes every operation for the samples that it
+:func:`~sce_video.models.augmentation.augment` computes every operation only for the samples that it
 applies to, which suits a CPU. On a GPU, it would launch a thousand small kernels that read and
-write the views again and again. Here every sample takes the same path. An operation that does not
-apply to a sample gets values that change nothing, so shapes and code do not depend on what was
-drawn.
+write the views again and again. Here, all samples take the same path. If an operation does not
+apply to a sample, its parameters are such that it changes nothing. Shapes and code therefore do not
+depend on what was drawn.
 
-The colour jitter has four operations, whose order differs between samples. Contrast needs the mean
-luma of its input frame, so it divides the jitter into one stage before and one stage after. Within
-a stage, brightness and saturation come before or after hue, and in either order. A stage thus
+The order of the four operations of the colour jitter differs between samples. Contrast needs the
+mean luma of its input frame, so it divides the jitter into a stage before it and a stage after it.
+Within a stage, brightness and saturation come before or after hue, in either order. A stage thus
 consists of two blends, hue, and two more blends. Steps that are not part of a sample's order leave
 the sample unchanged.
 
 Values stay in float32 between the functions. The rounding error of half precision (up to 2.4e-4)
-would exceed the tolerance of 1e-5 relative to float64 that the tests require.
+would exceed 1e-5, which is the tolerance of the tests relative to float64.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _CONTRAST = JITTER_PARTS.index("contrast")
 _SATURATION = JITTER_PARTS.index("saturation")
 _HUE = JITTER_PARTS.index("hue")
 
-# Columns of a stage: factor and weight of the luma for each of four blends, then two for hue.
+# Columns of a stage: a factor and a weight of the luma for each of four blends, then two for hue.
 _SHIFT = 8
 _ROTATES = 9  # 1 if the hue is rotated, otherwise 0
 _STAGE_COLUMNS = 10
 
-# Number of shapes of clips for which a process makes kernels, after which torch.compile stops.
+# Number of clip shapes for which a process compiles kernels, because torch.compile stops after them
 _MOST_SHAPES = 8
 _shapes: set[tuple[int, ...]] = set()
 
@@ -64,14 +64,14 @@ class Column(IntEnum):
     BEFORE = 0  # stage before contrast
     AFTER = _STAGE_COLUMNS  # stage after contrast
     CONTRAST = 2 * _STAGE_COLUMNS  # factor, 1 without effect
-    GREY = 2 * _STAGE_COLUMNS + 1  # 1 if the operation is applied, otherwise 0; so the next two
-    SOLARISE = 2 * _STAGE_COLUMNS + 2
-    FLIP = 2 * _STAGE_COLUMNS + 3
+    GREY = 2 * _STAGE_COLUMNS + 1  # 1 if the operation is applied, otherwise 0
+    SOLARISE = 2 * _STAGE_COLUMNS + 2  # like GREY
+    FLIP = 2 * _STAGE_COLUMNS + 3  # like GREY
 
 
 @functools.cache
 def can_compile(device: torch.device) -> bool:
-    """Return whether torch.compile can make kernels: on a GPU with Triton and a C compiler."""
+    """Return whether torch.compile can make kernels, which needs a GPU, Triton and a compiler."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return False
     compilers = (os.environ.get("CC"), "cc", "gcc", "clang")
@@ -80,7 +80,7 @@ def can_compile(device: torch.device) -> bool:
 
 
 def accepts(shape: tuple[int, ...]) -> bool:
-    """Return whether clips of a shape get kernels. Only the first eight shapes in a process do.
+    """Return whether kernels are compiled for a clip shape, one of the first eight in a process.
 
     Other shapes are rare in a training run, for example batches from which a bad file was left out.
     """
@@ -91,9 +91,9 @@ def accepts(shape: tuple[int, ...]) -> bool:
 
 @functools.cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of this module compiled to kernels, separately for each argument shape.
+    """Compile a function of this module to kernels, separately for each argument shape.
 
-    A function runs eagerly where torch.compile does not work, for example while a dispatch mode
+    The function runs eagerly if torch.compile does not work, for example while a dispatch mode
     records operations.
     """
     return torch.compile(function, dynamic=False)
@@ -135,7 +135,7 @@ def augment_fused(
 
 
 def before_contrast(clip: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-    """Flip, convert to floats, and compute the operations of the jitter before contrast.
+    """Flip clips, convert them to floats, and compute the jitter's operations before contrast.
 
     Args:
         clip: uint8 (N, T, H, W, 3).
@@ -152,7 +152,7 @@ def before_contrast(clip: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def contrast_and_after(x: Tensor, levels: Tensor, table: Tensor) -> Tensor:
-    """Compute contrast, the operations of the jitter after it, and grey.
+    """Compute contrast, the jitter's operations after it, and grey.
 
     Args:
         x: Views (N, 3, T, H, W) in 0..1.
@@ -170,14 +170,14 @@ def contrast_and_after(x: Tensor, levels: Tensor, table: Tensor) -> Tensor:
 def solarise_and_normalise(
     x: Tensor, table: Tensor, mean: Tensor, std: Tensor, memory_format: torch.memory_format
 ) -> Tensor:
-    """Solarise and normalise views (N, 3, T, H, W), and write them in a memory format."""
+    """Solarise and normalise views (N, 3, T, H, W), and convert them to a memory format."""
     solarises = table[:, Column.SOLARISE].view(-1, 1, 1, 1, 1) > 0.5
     x = torch.where(solarises, solarise(x), x)
     return ((x - mean) / std).contiguous(memory_format=memory_format)
 
 
 def _stage(planes: Planes, table: Tensor) -> Planes:
-    """Compute two blends, the rotation of the hue, and two blends."""
+    """Compute two blends, rotate the hue, and compute two more blends."""
     for slot in (0, 1):
         planes = _blend(planes, table, slot)
     rotated = RotatedHue.of(planes, _per_sample(table, _SHIFT))
@@ -189,7 +189,7 @@ def _stage(planes: Planes, table: Tensor) -> Planes:
 
 
 def _blend(planes: Planes, table: Tensor, slot: int) -> Planes:
-    """Multiply by a slot's factor and add the luma with its weight, clamped to 0..1."""
+    """Multiply by a slot's factor, add the luma with the slot's weight, and clamp to 0..1."""
     factor, weight = _per_sample(table, 2 * slot), _per_sample(table, 2 * slot + 1)
     others = weight * luma(*planes)
     return [(plane * factor + others).clamp(0.0, 1.0) for plane in planes]
@@ -200,9 +200,9 @@ def _per_sample(table: Tensor, column: int) -> Tensor:
 
 
 def parameter_table(parameters: ViewParameters) -> np.ndarray:
-    """Return the parameters that the functions read, float32 (N, columns), see :class:`Column`."""
+    """Return the table that the functions read, float32 (N, columns), as in :class:`Column`."""
     p = parameters
-    rank = np.argsort(p.order, axis=1)  # position of each operation in the sample's order
+    rank = np.argsort(p.order, axis=1)  # position of each operation in its sample's order
     contrast = rank[:, _CONTRAST, None]
     jitters = p.jitter[:, None]
     table = np.zeros((len(p), Column.FLIP + 1), dtype=np.float32)
@@ -216,7 +216,7 @@ def parameter_table(parameters: ViewParameters) -> np.ndarray:
 
 
 def _stage_table(factors: np.ndarray, rank: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the columns of a stage for the operations that are chosen, bool (N, 4)."""
+    """Return the columns of a stage that applies only the operations in ``chosen``, bool (N, 4)."""
     nothing = np.array([1, 0] * 4 + [0, 0], dtype=np.float32)
     table = np.tile(nothing, (len(rank), 1))
     table[:, _SHIFT] = factors[:, _HUE]

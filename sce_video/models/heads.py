@@ -1,4 +1,4 @@
-"""Heads: projectors and predictors, attentive probes, and actions of boxes."""
+"""Heads: projectors and predictors, attentive probes, and classifiers of boxes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from torch import Tensor, nn
 
 from sce_video.models.backbones.common import init_info_to_file, map_tokens
 from sce_video.models.modules import roi_align
+from sce_video.models.recognizer import sample_labels
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Features, Layers, Outputs, Stored, Switch
 
 
 @MODELS.register_module()
 class MLP(BaseModule):
-    """Linear layers with ReLU between them, and BN if the method uses it.
+    """Linear layers with ReLU between them, and with optional BN.
 
     A hidden layer consists of a linear layer, BN (if ``norm_hidden``) and ReLU. The last layer is
     linear, followed by BN (if ``norm_output``). The defaults follow SCE and MoCo v3: no biases, BN
-    after the hidden layers, and an output BN without affine parameters. These are the heads of the
-    methods:
+    in the hidden layers, and an output BN without affine parameters. The methods use the following
+    heads:
 
     ====================== ================================ ====================================
     method, sizes          arguments                        source
@@ -130,7 +131,7 @@ class GridPoint(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the point in metrics, for example ``lr0.001_wd0.01``."""
+        """Name of the point in metrics, for example ``lr0.001_wd0.01``."""
         return f"lr{self.lr:g}_wd{self.weight_decay:g}"
 
 
@@ -138,7 +139,7 @@ def attend(tokens: Tensor, keys: Tensor) -> Tensor:
     """Average tokens with the weights softmax(tokens @ keys).
 
     Args:
-        tokens: (N, L, C). They are first standardised over C.
+        tokens: (N, L, C), which are first standardised over C.
         keys: (Q, C).
 
     Returns:
@@ -152,12 +153,12 @@ def attend(tokens: Tensor, keys: Tensor) -> Tensor:
 class AttentiveProbe(nn.Module):
     """Cross-attention from one learned query to the tokens, an MLP, and a linear classifier.
 
-    The function equals the attentive classifier of V-JEPA 2 (facebookresearch/vjepa2,
-    src/models/attentive_pooler.py). Query and keys are multiplied first, and the values are
-    computed from the weighted means of the tokens. No token is projected, so a probe of depth 1
-    with H heads costs 2 L C H products per clip instead of 2 L C^2. Terms that the keys add to all
-    tokens alike cancel in the softmax and are left out. :class:`AttentiveProbeHead` describes the
-    arguments.
+    It computes the same function as the attentive classifier of V-JEPA 2 (facebookresearch/vjepa2,
+    src/models/attentive_pooler.py), but in a different order. The query is multiplied with the key
+    weights first, and the values are computed from weighted means of the tokens. No token is
+    projected, so a probe of depth 1 with H heads needs 2 L C H products per clip instead of 2 L
+    C^2. Terms that are equal for all tokens cancel in the softmax and are left out.
+    :class:`AttentiveProbeHead` describes the arguments.
     """
 
     def __init__(
@@ -199,9 +200,9 @@ class AttentiveProbe(nn.Module):
     def reset_parameters(self) -> None:
         """Draw weights and query from a truncated normal distribution with deviation 0.02.
 
-        Biases are 0, and norms are the identity. The linear layer that ends a shortcut is divided
-        by ``sqrt(2 i)`` in block i, and in the cross-attention as in the block before it. The
-        classifier has torch's default initialisation.
+        Biases are 0, and norms are the identity. The last linear layer before a shortcut's sum is
+        divided by ``sqrt(2 i)`` in block i, and in the cross-attention as in the block before it.
+        The classifier has torch's default initialisation.
         """
         nn.init.trunc_normal_(self.query, std=0.02)
         for name, parameter in self.named_parameters():
@@ -217,7 +218,7 @@ class AttentiveProbe(nn.Module):
             self.get_parameter("mlp.3.weight").div_(divisor)
 
     def keys(self) -> Tensor:
-        """Return keys (H, C), whose products with standardised tokens enter the softmax."""
+        """Return keys (H, C). Their products with standardised tokens enter the softmax."""
         query = self.to_query(self.query).unflatten(0, (self.num_heads, -1))
         weight = self.to_key.weight.unflatten(0, (self.num_heads, -1))  # (H, C/H, C)
         scale = math.sqrt(query.shape[1])
@@ -239,25 +240,26 @@ class AttentiveProbeHead(nn.Module):
 
     The loss is the sum of the probes' losses. Each probe has its own parameter group
     (:class:`~sce_video.engine.optimizers.ProbeGridConstructor`), and all start from the same
-    weights. They are therefore trained as in separate runs. Tokens are the positions of the
-    backbone's features. If an encoder has a class token, ``pool="mean"`` provides only its patch
-    tokens.
+    weights, so training is equivalent to separate runs. The tokens are the positions of the
+    backbone's features. If an encoder has a class token, use ``pool="mean"``, which provides only
+    the patch tokens.
 
     Source: facebookresearch/vjepa2, evals/video_classification_frozen/eval.py and configs/eval
     (depth 4, 16 heads, 20 points); facebookresearch/jepa, configs/evals (depth 1, one point).
 
     Args:
-        num_classes: Number of classes, K. If it is None in a config, tools/train.py counts the
+        num_classes: Number of classes, K. If it is None in a config, ``sce-video train`` counts the
             classes of the training data.
-        in_channels: Channels C of the features, a multiple of ``num_heads``. If it is None in a
-            config, the backbone's channels are used.
+        in_channels: Number of channels C of the features, a multiple of ``num_heads``. If it is
+            None in a config, it is taken from the backbone.
         lrs: Learning rates. The grid combines each of them with each weight decay.
-        weight_decays: Weight decays for all parameters of a probe.
+        weight_decays: Weight decays, each for all parameters of a probe.
         num_heads: Number of attention heads.
-        depth: Blocks of a probe: the cross-attention, preceded by ``depth - 1`` of self-attention.
+        depth: Number of blocks of a probe: ``depth - 1`` blocks of self-attention, and the
+            cross-attention.
         mlp_ratio: Width of the MLP after the cross-attention, relative to C. 0 means no MLP.
-        selected: Index of the probe that classifies. The weight decays of the first learning rate
-            are counted first. None means the only probe, or the one that a test selects.
+        selected: Index of the probe that classifies, where the weight decays of the first learning
+            rate come first. None means the only probe, or the one that a test selects.
 
     Raises:
         ValueError: If a size is out of range, or if the grid is empty or contains a point twice.
@@ -291,7 +293,7 @@ class AttentiveProbeHead(nn.Module):
         self.num_classes = num_classes
         self.in_channels = in_channels
         self.depth = depth
-        # This is a buffer, so that a checkpoint contains the grid with which it was trained.
+        # The grid is a buffer, so that a checkpoint records with which settings it was trained.
         self.register_buffer("points", torch.tensor(grid, dtype=torch.float64))
         first = AttentiveProbe(in_channels, num_classes, num_heads, depth, mlp_ratio)
         self.probes = nn.ModuleList(copy.deepcopy(first) for _ in grid)
@@ -327,7 +329,7 @@ class AttentiveProbeHead(nn.Module):
 
         Args:
             features: (N, C, ...) of a frozen backbone.
-            loss_aux: An mmaction2 argument that is not used here.
+            loss_aux: Argument of mmaction2, which is not used here.
 
         Returns:
             Logits (N, G, K) of all G probes, or (N, K) of one probe.
@@ -335,7 +337,7 @@ class AttentiveProbeHead(nn.Module):
         Raises:
             ValueError: If the features have a gradient.
         """
-        # The sum of the losses would train the backbone for all probes together.
+        # A backbone with gradients would be trained by the sum of all probes' losses.
         if features.requires_grad:
             raise ValueError(
                 "an attentive probe needs a frozen backbone, but this one has gradients. "
@@ -346,7 +348,7 @@ class AttentiveProbeHead(nn.Module):
         probes: list[Any] = list(self.probes) if one is None else [self.probes[one]]
         if self.depth > 1:
             pooled = [attend(probe.blocks(tokens), probe.keys()) for probe in probes]
-        else:  # all probes use the same tokens, so one product reads them once
+        else:  # all probes use the same tokens, so a single product reads them only once
             keys = torch.cat([probe.keys() for probe in probes])
             pooled = list(attend(tokens, keys).chunk(len(probes), dim=1))
         logits = [probe.classify(x) for probe, x in zip(probes, pooled, strict=True)]
@@ -360,25 +362,17 @@ class AttentiveProbeHead(nn.Module):
         Args:
             features: (N, C, ...) of a frozen backbone.
             data_samples: N ``ActionDataSample`` of mmaction2, with a label.
-            loss_aux: An mmaction2 argument that is not used here.
+            loss_aux: Argument of mmaction2, which is not used here.
 
         Returns:
             ``loss``, ``ce_min`` and ``ce_max``.
         """
         logits = self(features)
         labels = sample_labels(data_samples, logits.device)
-        # A diverged probe makes the sum NaN, but not the gradients of the others.
+        # If a probe diverges, the sum becomes NaN, but not the gradients of the other probes.
         losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])
         values = losses.detach()
         return {"loss": losses.sum(), "ce_min": values.min(), "ce_max": values.max()}
-
-
-def sample_labels(data_samples: Sequence[Any], device: torch.device) -> Tensor:
-    """Return the labels (N,) int64 of a batch on a device.
-
-    mmaction2 keeps the labels of a batch as an object for each sample, ``ActionDataSample``.
-    """
-    return torch.cat([sample.gt_labels.item for sample in data_samples]).to(device)
 
 
 def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[GridPoint]:
@@ -397,7 +391,7 @@ def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[
             )
     names = [point.name for point in grid]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"points of the grid are given twice: {', '.join(twice)}")
+        raise ValueError(f"the grid contains points twice: {', '.join(twice)}")
     return grid
 
 
@@ -410,7 +404,7 @@ class RoIActionHead(nn.Module):
     Args:
         in_channels: Channels of the backbone's features.
         num_classes: Number of actions.
-        roi_size: A box is sampled to a grid of ``roi_size`` x ``roi_size``.
+        roi_size: Side of the grid to which a box is sampled.
         stride: Pixels of the frame per feature cell. It is 16 if the last stage has stride 1.
         dropout_ratio: Share of the channels that is dropped in training.
     """

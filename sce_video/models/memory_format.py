@@ -11,14 +11,14 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def move_to_device(model: Model, device: torch.device) -> Model:
-    """Move a model to a device, and give it the memory format that suits this device.
+    """Move a model to a device, and convert it to the memory format that suits this device.
 
-    Values change by rounding only. On a CPU, the format stays as the config states it, so that a
-    recipe keeps its values bit for bit.
+    Values change only by rounding. On a CPU, the config decides the format, so that the values of a
+    recipe stay bit-identical.
 
     Args:
-        model: Model, which is changed in place.
-        device: Device to move it to.
+        model: Model to move, which is changed in place.
+        device: Device of the model afterwards.
     """
     model.to(device)
     if computes_channels_last(device):
@@ -29,15 +29,15 @@ def move_to_device(model: Model, device: torch.device) -> Model:
 def computes_channels_last(device: torch.device) -> bool:
     """Return whether convolutions on a device compute in ``channels_last`` memory.
 
-    cuDNN computes with tensor cores in this format, and converts every input in another one.
+    In this format, cuDNN uses tensor cores directly. In any other, it converts every input first.
     """
     return device.type == "cuda"
 
 
 def use_channels_last(model: nn.Module) -> None:
-    """Set the option ``channels_last`` of every part of a model that has it, in place.
+    """Set ``channels_last`` in all parts of a model that have this option, in place.
 
-    These are the convolutional backbones, whose weights are converted, and the data preprocessor,
+    These parts are convolutional backbones, whose weights are converted, and the data preprocessor,
     which then allocates its views in this format.
     """
     for module in model.modules():
@@ -50,5 +50,5 @@ def use_channels_last(model: nn.Module) -> None:
 
 
 def _convert(weight: torch.Tensor, memory_format: torch.memory_format) -> None:
-    """Change the memory format of a weight, which stays the same parameter for an optimiser."""
+    """Change the memory format of a weight, and keep the parameter that an optimiser refers to."""
     weight.data = weight.data.contiguous(memory_format=memory_format)

@@ -1,8 +1,8 @@
-"""The recogniser and classification head of mmaction2, for an installation without mmaction2.
+"""The recogniser and classification head of mmaction2, for installations without mmaction2.
 
-The classes have the same names, arguments, weights, losses and scores as ``Recognizer3D``,
-``I3DHead`` and ``ActionDataSample`` of open-mmlab/mmaction2 1.1.0, as far as the recipes use them.
-If mmaction2 is installed, a config that names them uses mmaction2's own classes.
+As far as the recipes use them, the classes have the same names, arguments, weights, losses and
+scores as ``Recognizer3D``, ``I3DHead`` and ``ActionDataSample`` of open-mmlab/mmaction2 1.1.0. If
+mmaction2 is installed, a config that names these classes uses mmaction2's.
 """
 
 from __future__ import annotations
@@ -19,16 +19,24 @@ from torch import Tensor, nn
 
 from sce_video.models.backbones.common import init_info_to_file
 from sce_video.registry import MODELS, mmaction_installed
-from sce_video.utils.stored_arguments import Features, Outputs
+from sce_video.utils.stored_arguments import Features, Outputs, PartConfig
 
 
 class ActionDataSample(BaseDataElement):
-    """Data about a video: ``gt_labels``, and after a test ``pred_scores`` and ``pred_labels``."""
+    """Data of a video: ``gt_labels`` and, after a test, ``pred_scores`` and ``pred_labels``."""
 
     def set_gt_labels(self, value: Tensor) -> ActionDataSample:
         """Set the label, int64 (1,)."""
         self.gt_labels = LabelData(item=value)
         return self
+
+
+def sample_labels(data_samples: Sequence[Any], device: torch.device) -> Tensor:
+    """Return the labels (N,) int64 of a batch on a device.
+
+    mmaction2 stores each label in an object of its own, an ``ActionDataSample``.
+    """
+    return torch.cat([sample.gt_labels.item for sample in data_samples]).to(device)
 
 
 class I3DHead(BaseModule):
@@ -39,13 +47,13 @@ class I3DHead(BaseModule):
         in_channels: Channels of the backbone's last map.
         dropout_ratio: Share of the channels that is dropped in training.
         init_std: Standard deviation of the initial weights of the linear layer.
-        average_clips: ``prob`` averages the probabilities of the views of a video, and ``score``
+        average_clips: ``prob`` averages the probabilities over the views of a video, and ``score``
             averages the logits. None keeps the logits of each view.
         label_smooth_eps: Share of the target that is spread over all classes.
-        topk: Values of k whose top-k accuracy is logged in training.
+        topk: Values of k for which top-k accuracy is logged in training.
 
     Raises:
-        ValueError: If ``average_clips`` has another value.
+        ValueError: If ``average_clips`` is not one of these values.
     """
 
     _dump_init_info = init_info_to_file
@@ -78,9 +86,9 @@ class I3DHead(BaseModule):
         normal_init(self.fc_cls, std=self.init_std)
 
     def forward(self, features: Tensor, loss_aux: dict | None = None) -> Tensor:
-        """Return logits (N, K) of feature maps (N, C, T, H, W).
+        """Return the logits (N, K) of feature maps (N, C, T, H, W).
 
-        ``loss_aux`` is an mmaction2 argument that is not used here.
+        ``loss_aux`` is an argument of mmaction2, which is not used here.
         """
         pooled = F.adaptive_avg_pool3d(features, 1)
         return self.fc_cls((self.dropout(pooled) if self.dropout else pooled).flatten(1))
@@ -93,10 +101,10 @@ class I3DHead(BaseModule):
             data_samples: N samples with a label each.
 
         Returns:
-            Scalars by name. Accuracies are from 0 to 1.
+            Scalars by name. Accuracies are between 0 and 1.
         """
         logits = self(features)
-        labels = torch.cat([sample.gt_labels.item for sample in data_samples]).to(logits.device)
+        labels = sample_labels(data_samples, logits.device)
         order = logits.detach().argsort(dim=1, descending=True)
         hits = order == labels[:, None]
         accuracies = {f"top{k}_acc": hits[:, :k].any(dim=1).double().mean() for k in self.topk}
@@ -110,11 +118,11 @@ class I3DHead(BaseModule):
         """Set ``pred_scores`` and ``pred_labels`` of each video, from the maps of all its views.
 
         Args:
-            features: Maps of N * V views, in which the views of a video follow each other.
+            features: Maps of N * V views. The views of a video are adjacent.
             data_samples: N samples.
 
         Returns:
-            The samples. Scores are (K,), or (V, K) if clips are not averaged.
+            The samples. Scores are (K,), or (V, K) if views are not averaged.
         """
         scores = self(features).unflatten(0, (len(data_samples), -1))
         if self.average_clips is not None:
@@ -128,12 +136,12 @@ class I3DHead(BaseModule):
 class Recognizer3D(BaseModel):
     """A backbone and a classification head that are trained with labels.
 
-    The weights have the same names as in mmaction2, ``backbone.`` and ``cls_head.``, so checkpoints
-    of both can be exchanged.
+    The names of the weights begin with ``backbone.`` and ``cls_head.`` as in mmaction2, so
+    checkpoints can be exchanged.
 
     Args:
         backbone: Config of a network that maps clips (N, C, T, H, W) to maps (N, C', T', H', W').
-        cls_head: Config of the head. It can be None if only maps are needed.
+        cls_head: Config of the head, or None if only maps are needed.
         data_preprocessor: Config of the class that turns a batch into ``inputs`` and
             ``data_samples``. None uses mmengine's, which moves tensors to the device.
     """
@@ -142,9 +150,9 @@ class Recognizer3D(BaseModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        cls_head: dict[str, Any] | None = None,
-        data_preprocessor: dict[str, Any] | None = None,
+        backbone: PartConfig,
+        cls_head: PartConfig | None = None,
+        data_preprocessor: PartConfig | None = None,
     ) -> None:
         super().__init__(data_preprocessor=data_preprocessor)
         self.backbone = MODELS.build(backbone)
@@ -162,11 +170,11 @@ class Recognizer3D(BaseModel):
 
         Args:
             inputs: (N, V, C, T, H, W), V views of each video. A loss needs one view.
-            data_samples: N samples, with labels for a loss. A prediction writes its scores into
+            data_samples: N samples, which need labels for a loss. Predicted scores are stored in
                 them.
             mode: ``loss``, ``predict`` or ``tensor``.
-            stage: For a tensor, ``backbone`` returns the maps of the N * V views and ``head`` the
-                logits.
+            stage: With ``tensor``, ``backbone`` returns the maps of the N * V views, and ``head``
+                their logits.
 
         Raises:
             ValueError: If the mode is unknown.

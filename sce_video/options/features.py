@@ -2,98 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import (
-    ALL_FILES,
-    BACKEND,
-    CHANGES,
-    CONFIG,
-    DATA_ROOT,
-    DATASET,
-    DEVICE,
-    LAUNCHER,
-    MAX_VIEWS,
-    OF_WINDOWS,
-    PROCESSES_PER_GPU,
-    RAY,
-    RUN,
-    SHOTS,
-    STRIDE,
-    TIMEOUT,
-    WINDOWS,
-    check_dataset,
-    check_windows,
-    is_table,
-)
+from sce_video.options import shared
+from sce_video.options.declare import Group, OptionError, Options, given_options, option
 
-#: Numbers of crops of a clip: the centre, or three along the longer side.
+#: Numbers of crops per clip: one at the centre, or three along the longer side
 CROPS = (1, 3)
-# Whole videos are embedded as the config's test reads them, windows as an index does. Options of
-# one way are refused in the other, where nothing would read them.
+_CONFIG_DATA = Group("data of a config")
+_VIEWS = Group("views")
+_STORAGE = Group("storage")
+# Whole videos are read as in the config's test, and windows as in an index. An option that only one
+# of the two uses is refused for the other.
 _OF_CONFIGS = ("part", "ann_file", "backend", "cfg_options", "launcher")
 _OF_INDEXES = ("clips", "crops", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions(Options):
-    """Write one feature vector per video of a folder, a table or a config to an .npz file.
+    """Write one feature vector for each video in a folder, a table or a config to an .npz file.
 
-    The file contains features (N, D) float32, paths, labels (N,) from sub-folders, the table or the
-    list, and their provenance as JSON. sce-video retrieve and sce-video probe evaluate it. Features
-    are saved one by one in F.npz.parts, so that the same command resumes an interrupted run.
+    The file contains the features (N, D) float32, the paths, the labels (N,) from sub-folders, the
+    table or the list, and the provenance as JSON. It can be evaluated with sce-video retrieve and
+    sce-video probe. Features are saved one by one in F.npz.parts, so that the same command resumes
+    an interrupted run.
 
-    With --windows, every row is a window of a video, and the arrays starts and ends contain its
-    start and end in seconds.
+    With --windows, every row is a window of a video. The arrays starts and ends contain the start
+    and end of each window in seconds.
     """
 
     videos: str | None = option(
-        "folder or table (v.lance) of videos; with --windows also a video; not needed with "
-        "--config",
+        "folder or table (v.lance) of videos, or with --windows a single video. It is not needed "
+        "with --config",
         None,
         positional=True,
         metavar="VIDEOS",
     )
     checkpoint: str = option(
-        replace(RUN, help=f"{RUN.help}; with --config, 'random' is an untrained network")
+        shared.RUN, help=f"{shared.RUN.help}. With --config, 'random' stands for random weights"
     )
-    out: str = option("file or URL to write", metavar="FILE.npz")
-    dataset: str | None = option(DATASET, None)
-    all_files: bool = option(ALL_FILES, False)
+    out: str = option("file to write, a path or a URL", metavar="FILE.npz")
+    dataset: str | None = option(shared.DATASET, None)
+    all_files: bool = option(shared.ALL_FILES, False)
     config: str | None = option(
-        "config file to run (default: the config inside the checkpoint, which is read as data)",
+        "config file, which is executed (default: the config inside the checkpoint, which is read "
+        "as data)",
         None,
         metavar="FILE",
     )
-    part: str = option(
-        "data of the config; the bank is the gallery of a retrieval recipe",
+    part: str = _CONFIG_DATA.option(
+        "videos of the config to embed; bank is the gallery of a retrieval recipe",
         "test",
         choices=("test", "bank", "train"),
-        group="data of a config",
     )
-    ann_file: str | None = option(
-        "annotation list of videos in VIDEOS", None, metavar="LIST", group="data of a config"
+    ann_file: str | None = _CONFIG_DATA.option(
+        "annotation list of the videos in VIDEOS", None, metavar="LIST"
     )
-    backend: str | None = option(BACKEND, None, group="data of a config")
-    cfg_options: tuple[str, ...] = option(CHANGES, (), group="data of a config")
-    workers: int | None = option(
-        "number of processes of each rank; 0 works in this process (default: as in the config; "
-        "with --ray, all cores of the cluster)",
+    backend: str | None = _CONFIG_DATA.option(shared.BACKEND, None)
+    cfg_options: tuple[str, ...] = _CONFIG_DATA.option(shared.CHANGES, ())
+    workers: int | None = shared.PROCESSES.option(
+        "number of processes per rank; 0 uses only this process (default: as in the config; with "
+        "--ray, one per core of the cluster)",
         None,
         least=0,
-        group="processes",
     )
-    ray: str | None = option(RAY, None, group="processes")
-    processes_per_gpu: int = option(PROCESSES_PER_GPU, 4, group="processes")
-    launcher: str = option(LAUNCHER, "none", group="processes")
-    windows: str | None = option(WINDOWS, None)
-    stride: str | None = option(STRIDE, None)
-    shots: bool = option(SHOTS, False)
-    clips: int = option("clips per window", 4, least=1, group=OF_WINDOWS)
-    crops: int = option("crops per clip", 1, choices=CROPS, group=OF_WINDOWS)
-    device: str | None = option(DEVICE, None, group=OF_WINDOWS)
+    ray: str | None = shared.PROCESSES.option(shared.RAY, None)
+    processes_per_gpu: int = shared.PROCESSES.option(shared.PROCESSES_PER_GPU, 4)
+    launcher: str = shared.PROCESSES.option(shared.LAUNCHER, "none")
+    windows: str | None = shared.WINDOWED.option(shared.WINDOWS, None)
+    stride: str | None = shared.WINDOWED.option(shared.STRIDE, None)
+    shots: bool = shared.WINDOWED.option(shared.SHOTS, False)
+    clips: int = shared.WINDOWED.option("number of clips per window", 4, least=1)
+    crops: int = shared.WINDOWED.option("number of crops per clip", 1, choices=CROPS)
+    device: str | None = shared.WINDOWED.option(shared.DEVICE, None)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video embed VIDEOS --checkpoint RUN --out features.npz",
@@ -107,17 +89,17 @@ class EmbedOptions(Options):
 
     def check(self) -> None:
         """Raise OptionError if there is nothing to embed, or an option would have no effect."""
-        check_windows(self)
-        check_dataset(self, "all_files", "config", "ann_file")
-        for name in _OF_INDEXES if self.windows is None else _OF_CONFIGS:
-            if getattr(self, name) == self.__dataclass_fields__[name].default:
-                continue
-            if self.windows is None:
+        shared.check_windows(self)
+        shared.check_dataset(self, "all_files", "config", "ann_file")
+        for name in _OF_INDEXES if self.windows is None else ():
+            if name in given_options(self):
                 raise OptionError(f"{{{name}}} needs {{windows}}, for example {{windows}} 5s")
-            raise OptionError(f"{{{name}}} has no effect with {{windows}}. Remove one of them")
+        for name in _OF_CONFIGS:
+            self.exclude(name, "windows")
         if self.videos is None and (self.config is None or self.windows is not None):
             raise OptionError(
-                "give {videos}, a folder or a table of videos, or {config} for the data of a config"
+                "there are no videos to embed. Add {videos}, a folder or a table, or a {config} "
+                "that names videos"
             )
 
 
@@ -125,78 +107,71 @@ class EmbedOptions(Options):
 class IndexOptions(Options):
     """Build or update the search index of a folder or a table of videos.
 
-    A second run embeds only new and changed videos. An interrupted run resumes where it stopped.
-    With --windows, the rows of the index are moments of the videos. With a CSV file
-    (path,start,end,label), they are the segments that it lists, with their labels.
+    A second run embeds only new and changed videos, and an interrupted run resumes where it
+    stopped. With --windows, the index contains windows of the videos instead of whole videos. With
+    a CSV file (path,start,end,label), it contains the listed segments with their labels.
     """
 
     videos: str = option(
-        "folder of videos, table (v.lance), or list or CSV file with labels",
+        "folder of videos, table (v.lance), or labelled videos in a list or a CSV file",
         positional=True,
         metavar="VIDEOS",
     )
     checkpoint: str | None = option(
-        replace(RUN, help=f"{RUN.help} (default: the network of the index)"), None
+        shared.RUN, None, help=f"{shared.RUN.help} (default: the network of the index)"
     )
     out: str = option("folder of the index", metavar="DIR")
-    data_root: str | None = option(DATA_ROOT, None)
+    data_root: str | None = option(shared.DATA_ROOT, None)
     dataset: str | None = option(
-        replace(DATASET, help=f"{DATASET.help} (default: as in the index)"), None
+        shared.DATASET, None, help=f"{shared.DATASET.help} (default: as in the index)"
     )
-    all_files: bool = option(ALL_FILES, False)
-    config: str | None = option(CONFIG, None)
-    device: str | None = option(DEVICE, None)
+    all_files: bool = option(shared.ALL_FILES, False)
+    config: str | None = option(shared.CONFIG, None)
+    device: str | None = option(shared.DEVICE, None)
     rebuild: bool = option("discard the existing index", False)
-    retry_failed: bool = option("try unreadable files again, even if they have not changed", False)
+    retry_failed: bool = option("retry unreadable files, even if they have not changed", False)
     check_only: bool = option(
-        "only read the index, and list its damaged files (exit status 1 if there are any)",
+        "only read the index and list its damaged files. The exit status is 1 if there are any",
         False,
         flag="--check",
     )
-    clips: int | None = option(
-        "clips per video or window (default: as in the index, or 4)", None, least=1, group="views"
+    clips: int | None = _VIEWS.option(
+        "number of clips per video or window (default: as in the index, or 4)", None, least=1
     )
-    crops: int | None = option(
-        "crops per clip (default: as in the index, or 1)", None, choices=CROPS, group="views"
+    crops: int | None = _VIEWS.option(
+        "number of crops per clip (default: as in the index, or 1)", None, choices=CROPS
     )
-    windows: str | None = option(
-        replace(
-            WINDOWS,
-            help="divide every video into windows of this length, 5s or 0:30 (default: as in the "
-            "index, or whole videos)",
-        ),
+    windows: str | None = shared.WINDOWED.option(
+        shared.WINDOWS,
         None,
+        help="divide every video into windows of this length, for example 5s or 0:30 (default: as "
+        "in the index, or whole videos)",
     )
-    stride: str | None = option(STRIDE, None)
-    shots: bool = option(SHOTS, False)
-    table: bool = option(
-        "keep the features in a Lance table, for millions of videos; an existing index is "
+    stride: str | None = shared.WINDOWED.option(shared.STRIDE, None)
+    shots: bool = shared.WINDOWED.option(shared.SHOTS, False)
+    table: bool = _STORAGE.option(
+        "store the features in a Lance table, for millions of videos. An existing index is "
         "converted",
         False,
-        group="storage",
     )
-    approximate: bool = option(
-        "search the table by a vector index (default: with more than 200,000 videos)",
-        False,
-        group="storage",
+    approximate: bool = _STORAGE.option(
+        "build a vector index for the table (default: only above 200,000 videos)", False
     )
-    column: str | None = option(
-        "also write the features into the column feature_NAME of the table of videos",
+    column: str | None = _STORAGE.option(
+        "also write the features to the column feature_NAME of the table of videos",
         None,
         metavar="NAME",
-        group="storage",
     )
-    workers: int | None = option(
-        "number of processes; 0 works in this process (default: one per core, at most 8 per GPU; "
-        "with --ray, all cores of the cluster)",
+    workers: int | None = shared.PROCESSES.option(
+        "number of processes; 0 uses only this process (default: one per core, at most 8 per GPU; "
+        "with --ray, one per core of the cluster)",
         None,
         least=0,
-        group="processes",
     )
-    timeout: float = option(TIMEOUT, 60.0, group="processes")
-    max_views: int = option(MAX_VIEWS, 32, group="processes")
-    ray: str | None = option(RAY, None, group="processes")
-    processes_per_gpu: int = option(PROCESSES_PER_GPU, 4, group="processes")
+    timeout: float = shared.PROCESSES.option(shared.TIMEOUT, 60.0)
+    max_views: int = shared.PROCESSES.option(shared.MAX_VIEWS, 32)
+    ray: str | None = shared.PROCESSES.option(shared.RAY, None)
+    processes_per_gpu: int = shared.PROCESSES.option(shared.PROCESSES_PER_GPU, 4)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video index VIDEOS --checkpoint RUN --out INDEX",
@@ -205,19 +180,16 @@ class IndexOptions(Options):
         "sce-video index VIDEOS --out INDEX --check",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 built, also if some files are unreadable, 1 damaged (--check), 2 wrong "
+        "Exit status: 0 built, even if some files are unreadable, 1 damaged (--check), 2 wrong "
         "usage,\n130 interrupted.\nMore: docs/search.md, docs/long_videos.md, docs/jobs.md"
     )
 
     def check(self) -> None:
         """Raise OptionError for options that have no effect together."""
-        check_windows(self)
-        check_dataset(self, "all_files", "data_root")
-        if self.column is not None and not is_table(self.videos):
+        shared.check_windows(self)
+        shared.check_dataset(self, "all_files", "data_root")
+        if self.column is not None and not shared.is_table(self.videos):
             raise OptionError(
                 f"{{column}} names a column of a table of videos, but {self.videos} is not a table"
             )
-        if self.column is not None and self.windows is not None:
-            raise OptionError(
-                "{column} contains a feature of every whole video. Remove {column} or {windows}"
-            )
+        self.exclude("column", "windows")  # a row of the table is a whole video

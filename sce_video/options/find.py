@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import (
-    ALL_FILES,
-    CONFIG,
-    DATASET,
-    DEVICE,
-    LABELS,
-    MAX_VIEWS,
-    TIME,
-    TIMEOUT,
-    check_dataset,
-    matching,
-)
+from sce_video.options import shared
+from sce_video.options.declare import Group, OptionError, Options, option
 
-# Ways to decide on near-duplicates: aligned frames, only features, or nothing.
+# What decides whether videos are near-duplicates: aligned frames, features only, or nothing.
 FRAMES = "frames"
 FEATURES = "features"
 NONE = "none"
-#: Smallest similarity of a near-duplicate, by what is compared (measured: docs/curate.md).
+#: Minimum similarity of near-duplicates, by what is compared (measured in docs/curate.md)
 THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
-# Names of the kinds of edited copies that are searched besides near-duplicates (docs/curate.md).
+# Kinds of edited copies that can be searched for in addition to near-duplicates (docs/curate.md).
 MIRRORED = "mirrored"
 PARTS = "parts"
 SPEED = "speed"
 SHORT = "short"
 LATE = "late"
-#: All kinds of edited copies. Each kind costs processor time, so it must be requested by name.
+#: All kinds of edited copies. Each kind costs processor time, so users request them by name.
 EDITS = (MIRRORED, PARTS, SPEED, SHORT, LATE)
-#: Criteria for the video of a group that stays, in their default order.
+#: Criteria for which video of a group is kept, in their default order
 PREFERENCES = ("length", "resolution", "bitrate")
+_NEW_FEATURES = Group("features of new videos")
+_NEAR_DUPLICATES = Group("near-duplicates")
+_MORE_LISTS = Group("other videos to remove or list")
+_SEGMENTS = Group("segments of long videos")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +36,8 @@ class CurateOptions(Options):
 
     The command writes lists that training reads (keep.txt, subset.txt, clusters.txt), removed.csv
     with the reason for every removed video, report.json, and a page with examples, curation.html.
-    The next run respects decisions on groups that you save on the page (with --overwrite). No video
-    is changed.
+    You can decide about groups of near-duplicates on the page. After you have saved your decisions,
+    repeat the command with --overwrite to apply them. No video is changed.
     """
 
     source: str = option(
@@ -53,114 +46,97 @@ class CurateOptions(Options):
         positional=True,
         metavar="SOURCE",
     )
-    out: str = option("folder of the lists, the report and the page", metavar="DIR")
+    out: str = option("folder for the lists, the report and the page", metavar="DIR")
     keep: str | None = option(
-        "list of the videos to keep (default: OUT/keep.txt)", None, metavar="LIST"
+        "file for the list of videos to keep (default: OUT/keep.txt)", None, metavar="LIST"
     )
     column: str | None = option(
-        "column of the features, if the table has several", None, metavar="NAME"
+        "feature column to use, if the table has several", None, metavar="NAME"
     )
-    labels: str | None = option(LABELS, None)
-    classes: str | None = option("names of the labels' classes, one per line", None, metavar="FILE")
+    labels: str | None = option(shared.LABELS, None)
+    classes: str | None = option(shared.CLASSES, None)
     decisions: str | None = option(
-        "decisions that an earlier page has saved (default: OUT/decisions.csv, if it exists)",
+        "decisions saved from an earlier page (default: OUT/decisions.csv, if it exists)",
         None,
         metavar="FILE",
     )
     no_page: bool = option("do not write the page", False)
     overwrite: bool = option("replace the results of an earlier curation in OUT", False)
     workers: int | None = option(
-        "number of processes that decode and compare; 0 works in this process (default: all cores)",
+        "number of processes that decode and compare videos; 0 uses only this process (default: "
+        "one per core)",
         None,
         least=0,
     )
-    checkpoint: str | None = option(
-        "embed the videos first, into OUT/index, with this run or checkpoint",
+    checkpoint: str | None = _NEW_FEATURES.option(
+        "run or checkpoint with which the videos are embedded first, into OUT/index",
         None,
         metavar="RUN",
-        group="features of new videos",
     )
-    config: str | None = option(CONFIG, None, group="features of new videos")
-    device: str | None = option(DEVICE, None, group="features of new videos")
-    dataset: str | None = option(
-        replace(DATASET, help=DATASET.help.replace("VIDEOS", "SOURCE")),
-        None,
-        group="features of new videos",
+    config: str | None = _NEW_FEATURES.option(shared.CONFIG, None)
+    device: str | None = _NEW_FEATURES.option(shared.DEVICE, None)
+    dataset: str | None = _NEW_FEATURES.option(
+        shared.DATASET, None, help=shared.DATASET.help.replace("VIDEOS", "SOURCE")
     )
-    all_files: bool = option(ALL_FILES, False, group="features of new videos")
-    duplicates: str = option(
-        "what decides on near-duplicates: their frames, only their features (no video is opened), "
-        "or none (no search)",
+    all_files: bool = _NEW_FEATURES.option(shared.ALL_FILES, False)
+    duplicates: str = _NEAR_DUPLICATES.option(
+        "what is compared to find near-duplicates: frames, or only features, so that no video is "
+        "opened. none skips the search",
         FRAMES,
         choices=(FRAMES, FEATURES, NONE),
-        group="near-duplicates",
     )
-    similarity: float | None = option(
-        "smallest similarity of near-duplicates (default: "
+    similarity: float | None = _NEAR_DUPLICATES.option(
+        "minimum similarity of near-duplicates (default: "
         + ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
         + ")",
         None,
         metavar="X",
         above=0,
         most=1,
-        group="near-duplicates",
     )
-    copies: tuple[str, ...] = option(
-        "also search for edited copies: mirrored; parts (crops down to 40 % of a side, pictures "
-        "in pictures); speed (0.8 to 1.25); short (a shared stretch); late (after the first "
-        "minute); or all",
+    copies: tuple[str, ...] = _NEAR_DUPLICATES.option(
+        "kinds of edited copies to search for: mirrored, parts (crops down to 40 % of a side, and "
+        "picture in picture), speed (0.8 to 1.25 times), short (a shared stretch), late (a shared "
+        "stretch after the first minute), or all (default: none)",
         (),
         metavar="KIND",
         choices=(*EDITS, "all"),
-        group="near-duplicates",
     )
-    prefer: tuple[str, ...] = option(
-        "what decides which video of a group stays: its length, resolution or bitrate",
+    prefer: tuple[str, ...] = _NEAR_DUPLICATES.option(
+        "criteria for which video of a group is kept, the most important one first: length, "
+        "resolution, bitrate",
         PREFERENCES,
         metavar="WHAT",
         choices=PREFERENCES,
-        group="near-duplicates",
     )
-    intros: int = option(
-        "a stretch that is part of more than N videos is treated as an intro or credits, and does "
-        "not make videos copies",
+    intros: int = _NEAR_DUPLICATES.option(
+        "number of videos above which a shared stretch counts as an intro or credits, which does "
+        "not make videos copies of each other",
         10,
         least=1,
-        group="near-duplicates",
     )
-    neighbours: int = option(
-        "number of nearest videos by features, and as many by frames, that each video is "
-        "compared with",
+    neighbours: int = _NEAR_DUPLICATES.option(
+        "number of candidates that each video is compared with: K nearest by features, and K by "
+        "frames",
         20,
         metavar="K",
         least=1,
-        group="near-duplicates",
     )
-    motion: float | None = option(
-        "remove frozen videos and those below this quantile of motion; 0.05 without a number",
+    motion: float | None = _MORE_LISTS.option(
+        "remove frozen videos, and videos whose motion is below this quantile. Without a value, "
+        "0.05 is used",
         None,
         metavar="Q",
         least=0,
         most=0.99,
         alone=0.05,
-        group="what else is removed or listed",
     )
-    drop_outliers: bool = option(
-        "remove outliers from the list to keep", False, group="what else is removed or listed"
+    drop_outliers: bool = _MORE_LISTS.option("remove outliers from the list to keep", False)
+    subset: int = _MORE_LISTS.option(
+        "number of most diverse videos to list (default: none)", 0, metavar="K", least=0
     )
-    subset: int = option(
-        "list the K most diverse videos",
-        0,
-        metavar="K",
-        least=0,
-        group="what else is removed or listed",
-    )
-    clusters: int = option(
-        "number of clusters", 20, metavar="K", least=1, group="what else is removed or listed"
-    )
-    seed: int = option(
-        "random seed of the clusters", 0, least=0, group="what else is removed or listed"
-    )
+    clusters: int = _MORE_LISTS.option("number of clusters", 20, metavar="K", least=1)
+    seed: int = _MORE_LISTS.option("random seed of the clusters", 0, least=0)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video curate INDEX --out CURATED",
@@ -180,27 +156,25 @@ class CurateOptions(Options):
 
     @property
     def threshold(self) -> float:
-        """Smallest similarity of near-duplicates."""
+        """Minimum similarity of near-duplicates."""
         return THRESHOLDS[self.duplicates] if self.similarity is None else self.similarity
 
     def check(self) -> None:
         """Raise OptionError for options that have no effect together."""
         if self.similarity is not None and self.duplicates == NONE:
-            raise OptionError("{similarity} has no effect with {duplicates} none. Remove one")
-        if self.copies and self.duplicates != FRAMES:
-            raise OptionError("{copies} are found by frames. Remove {copies} or {duplicates}")
-        if self.classes is not None and self.labels is None:
-            raise OptionError("{classes} names the labels of a list. Give {labels}, too")
-        if self.checkpoint is not None and self.column is not None:
             raise OptionError(
-                "{column} names existing features, but {checkpoint} makes new ones. Remove one"
+                "{similarity} has no effect with {duplicates} none. Remove one of them"
             )
+        if self.copies and self.duplicates != FRAMES:
+            raise OptionError("{copies} compares frames. Remove {copies} or {duplicates}")
+        shared.check_classes(self, "labels")
+        self.exclude("checkpoint", "column")
         if self.dataset is not None and self.checkpoint is None:
             raise OptionError("{dataset} lists videos to embed. Add {checkpoint} RUN")
-        check_dataset(self, "all_files")
+        shared.check_dataset(self, "all_files")
 
 
-#: The name of the class for everything else that a video shows. It does not produce segments.
+#: Name of the class for everything else in a video, which does not produce segments
 BACKGROUND = "background"
 
 
@@ -208,110 +182,89 @@ BACKGROUND = "background"
 class PredictOptions(Options):
     """Classify new videos with a finetuned checkpoint.
 
-    Network, class names and views (clips x crops) are read from the checkpoint, so the
+    The network, the class names and the views (clips x crops) are read from the checkpoint, so the
     probabilities are the same as in 'sce-video test'. The command prints the most probable classes
-    of every video, or writes them to a CSV file, and lists files that cannot be decoded with the
-    reason.
+    of every video, or writes them to a CSV file. It also lists the files that cannot be decoded,
+    each with the reason.
 
-    With --windows, long videos are divided into windows, and the output consists of segments: path,
-    start, end, label, score. A class has a segment wherever the mean score of the windows around a
-    moment is at least --threshold for at least --min-length.
+    With --windows, the command scores windows of long videos and returns segments, with path,
+    start, end, label and score. A segment covers the moments at which the mean score of the
+    surrounding windows is at least --threshold. Segments shorter than --min-length are left out.
     """
 
     checkpoint: str = option(
-        "finetuned checkpoint, or the folder of its run",
-        positional=True,
-        metavar="CHECKPOINT",
+        "finetuned checkpoint, or the folder of its run", positional=True, metavar="CHECKPOINT"
     )
     videos: tuple[str, ...] = option(
-        "files, folders, tables (v.lance) and their rows (v.lance/a.mp4), or URLs",
+        "files, folders, tables (v.lance), rows of tables (v.lance/a.mp4) or URLs",
         positional=True,
         metavar="VIDEOS",
     )
-    csv: str | None = option("write a row per video instead of printing it", None, metavar="OUT")
+    csv: str | None = option(
+        "CSV file with one row per video, which is written instead of printing the classes",
+        None,
+        metavar="OUT",
+    )
     top: int = option("number of classes per video", 3, least=1)
     views: str | None = option(
-        "for example 10x3, or 1x1, which is fastest (default: as in the test of the checkpoint)",
+        "number of views, for example 10x3, or 1x1 for the highest speed (default: as in the test "
+        "of the checkpoint)",
         None,
         metavar="CLIPSxCROPS",
-        problem=matching(
+        problem=shared.matching(
             r"[1-9]\d{0,3}x[13]", "must be CLIPSxCROPS with 1 or 3 crops, for example 10x3"
         ),
     )
     classes: str | None = option(
-        "class names, one per line, if the checkpoint contains none", None, metavar="FILE"
+        shared.CLASSES, None, help=f"{shared.CLASSES.help}, if the checkpoint contains none"
     )
-    config: str | None = option(CONFIG, None)
-    device: str | None = option(DEVICE, None)
-    all_files: bool = option(ALL_FILES, False)
-    timeout: float = option(TIMEOUT, 60.0)
-    max_views: int = option(MAX_VIEWS, 32)
+    config: str | None = option(shared.CONFIG, None)
+    device: str | None = option(shared.DEVICE, None)
+    all_files: bool = option(shared.ALL_FILES, False)
+    timeout: float = option(shared.TIMEOUT, 60.0)
+    max_views: int = option(shared.MAX_VIEWS, 32)
     workers: int | None = option(
-        "number of decoding processes (default: one per core, at most 8)", None, least=0
+        "number of processes that decode videos (default: one per core, at most 8)", None, least=0
     )
-    windows: str | None = option(
-        replace(TIME, help="score windows of this length, 2s or 0:30, and join them to segments"),
+    windows: str | None = _SEGMENTS.option(
+        shared.TIME,
         None,
-        group="segments of long videos",
+        help="length of the windows that are scored and joined into segments, for example 2s or "
+        "0:30",
     )
-    stride: str | None = option(
-        replace(TIME, help="time between window starts (default: a quarter of a window)"),
-        None,
-        group="segments of long videos",
+    stride: str | None = _SEGMENTS.option(
+        shared.TIME, None, help="time between window starts (default: a quarter of a window)"
     )
-    threshold: float | None = option(
-        "smallest score of a segment (default: 0.5)",
-        None,
-        metavar="P",
-        above=0,
-        most=1,
-        group="segments of long videos",
+    threshold: float | None = _SEGMENTS.option(
+        "minimum score of a segment (default: 0.5)", None, metavar="P", above=0, most=1
     )
-    min_length: str | None = option(
-        replace(TIME, help="shortest segment (default: 0)"), None, group="segments of long videos"
+    min_length: str | None = _SEGMENTS.option(
+        shared.TIME, None, help="minimum length of a segment (default: 0s)"
     )
-    segments: str | None = option(
-        "CSV file with path,start,end,label: choose threshold and length on these segments, and "
-        "print the segment mAP on their videos",
+    segments: str | None = _SEGMENTS.option(
+        "CSV file of labelled segments (path,start,end,label). Threshold and minimum length are "
+        "chosen on them, and the segment mAP on their videos is printed",
         None,
         metavar="LABELS",
-        group="segments of long videos",
     )
-    data_root: str | None = option(
-        "folder that the paths of LABELS are relative to (default: the folder of LABELS)",
+    data_root: str | None = _SEGMENTS.option(
+        "folder to which the paths in LABELS are relative (default: the folder of LABELS)",
         None,
         metavar="DIR",
-        group="segments of long videos",
     )
-    background: str = option(
-        "class for which no segments are made",
-        BACKGROUND,
-        metavar="CLASS",
-        group="segments of long videos",
+    background: str = _SEGMENTS.option(
+        "class that produces no segments", BACKGROUND, metavar="CLASS"
     )
-    json: str | None = option(
-        "write the scores of all windows, and the segments",
-        None,
-        metavar="OUT",
-        group="segments of long videos",
+    json: str | None = _SEGMENTS.option(
+        "JSON file for the scores of all windows and the segments", None, metavar="OUT"
     )
-    html: str | None = option(
-        "write a page with players and timelines, with one lane per class",
-        None,
-        metavar="PAGE",
-        group="segments of long videos",
+    html: str | None = _SEGMENTS.option(
+        "page to write, with a player and a timeline for each video", None, metavar="PAGE"
     )
-    clips: str | None = option(
-        "write the segments as frame-accurate video files",
-        None,
-        metavar="DIR",
-        group="segments of long videos",
+    clips: str | None = _SEGMENTS.option(
+        "folder for the segments as frame-accurate video files", None, metavar="DIR"
     )
-    fast: bool = option(
-        "with --clips, cut at key frames, without re-encoding",
-        False,
-        group="segments of long videos",
-    )
+    fast: bool = _SEGMENTS.option("with --clips: cut at key frames, without re-encoding", False)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video predict CLASSIFIER VIDEOS --csv predictions.csv",
@@ -325,18 +278,8 @@ class PredictOptions(Options):
 
     def check(self) -> None:
         """Raise OptionError for options of segments without windows."""
-        only = (
-            "stride",
-            "threshold",
-            "min_length",
-            "segments",
-            "data_root",
-            "json",
-            "html",
-            "clips",
-        )
+        only = "stride threshold min_length segments data_root json html clips".split()
         given = [name for name in only if getattr(self, name) is not None]
         if given and self.windows is None:
-            raise OptionError(f"{{{given[0]}}} needs {{windows}}: {{windows}} 2s")
-        if self.fast and self.clips is None:
-            raise OptionError("{fast} is how {clips} cuts: give {clips} DIR")
+            raise OptionError(f"{{{given[0]}}} needs {{windows}}, for example {{windows}} 2s")
+        shared.check_fast(self)

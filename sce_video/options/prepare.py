@@ -5,64 +5,56 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import (
-    ALL_FILES,
-    DATA_ROOT,
-    MAX_PIXELS,
-    PIXELS,
-    RAY,
-    TIMEOUT,
-    WORKERS,
-    table_problem,
-)
+from sce_video.options import shared
+from sce_video.options.declare import Group, OptionError, Options, option
+
+_LIMITS = Group("limits")
+_OUTPUTS = Group("outputs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(Options):
-    """Decode every file of a dataset completely and list the files with problems.
+    """Decode every file of a dataset completely, and list the files with problems.
 
-    The table names files that are missing, bad (they cannot be opened, are truncated, too slow or
-    too large, or more than a tenth of their frames is damaged), damaged in fewer frames, too short,
-    listed more than once or labelled wrongly (with --classes), and files whose extension or header
-    does not match their content. What was found in each file is recorded next to the table. The
-    same command therefore resumes an interrupted run, and with other limits nothing is decoded
-    again.
+    The table lists files that are missing, bad (files that cannot be opened, are truncated, take
+    too long, contain frames that are too large, or are damaged in more than a tenth of their
+    frames), damaged in fewer frames, too short, listed more than once or, with --classes, labelled
+    wrongly. It also lists files whose extension or header does not match their content. The
+    findings are recorded next to the table, so the same command resumes an interrupted run, and
+    different limits do not require decoding again.
     """
 
     source: str = option(
-        "annotation list ('path label' per line) or folder", positional=True, metavar="LIST"
+        "annotation list ('path label' on every line) or folder", positional=True, metavar="LIST"
     )
     classes: str | None = option(
-        "file of class names, one per line, to check the labels with", None, metavar="FILE"
+        shared.CLASSES, None, help=f"{shared.CLASSES.help}, with which the labels are checked"
     )
     out: str | None = option(
-        "path of the table, .tsv or .md (default: LIST.verify.tsv, next to LIST)",
+        "file for the table, which ends in .tsv or .md (default: LIST.verify.tsv, next to LIST)",
         None,
         metavar="TABLE",
     )
-    data_root: str | None = option(DATA_ROOT, None)
-    all_files: bool = option(ALL_FILES, False)
-    restart: bool = option("discard the records and decode all files again", False)
-    min_frames: int = option(
+    data_root: str | None = option(shared.DATA_ROOT, None)
+    all_files: bool = option(shared.ALL_FILES, False)
+    restart: bool = option("discard the records, and decode all files again", False)
+    min_frames: int = _LIMITS.option(
         # The recipes with the shortest clips read 8 frames per view.
-        "a file with fewer frames is too short",
+        "number of frames below which a file is too short",
         8,
         least=1,
-        group="limits",
     )
-    min_duration: float = option(
+    min_duration: float = _LIMITS.option(
         # 0.25 s accepts 8 frames at 30 frames per second, which last 0.27 s.
-        "a file with fewer seconds is too short",
+        "duration, in seconds, below which a file is too short",
         0.25,
         metavar="SECONDS",
         least=0,
-        group="limits",
     )
-    timeout: float = option(TIMEOUT, 120.0, group="limits")
-    max_pixels: int = option(PIXELS, MAX_PIXELS, group="limits")
-    workers: int | None = option(WORKERS, None, group="processes")
-    ray: str | None = option(RAY, None, group="processes")
+    timeout: float = _LIMITS.option(shared.TIMEOUT, 120.0)
+    max_pixels: int = _LIMITS.option(shared.PIXELS, shared.MAX_PIXELS)
+    workers: int | None = shared.PROCESSES.option(shared.WORKERS, None)
+    ray: str | None = shared.PROCESSES.option(shared.RAY, None)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video verify data/ucf101/train_split1.txt --workers 16",
@@ -80,10 +72,11 @@ class VerifyOptions(Options):
             raise OptionError("{out} must end in .tsv or .md", self.out)
 
 
-#: Tunings of x264. psnr (no psychovisual optimisation, no adaptive quantisation) saves a seventh of
-#: the bytes at the same PSNR, and fastdecode (no CABAC, no deblocking) halves the decoding time.
+#: Tunings of x264. psnr (no psychovisual optimisation, no adaptive quantisation) makes files a
+#: seventh smaller at the same PSNR, and fastdecode (no CABAC, no deblocking) halves the decoding
+#: time.
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
-#: Range that ``crf=None`` searches. Below 18 no gain is visible in a training crop.
+#: Range that is searched with ``crf=None``. Below 18, no gain is visible in a training crop.
 CRF_RANGE = (18.0, 34.0)
 _PRESETS = (
     "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",
@@ -92,18 +85,19 @@ _PRESETS = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepackOptions(Options):
-    """Re-encode videos for fast random access, with small frames that are all key frames.
+    """Re-encode videos with small frames that are all key frames, for fast random access.
 
-    DST gets the videos under their relative paths with the extension .mp4, the list with the new
-    paths, a report with sizes and PSNR (LIST.repack.json) and the files that failed
-    (LIST.failed.txt). With --to, every video becomes a row of a table instead. A video keeps its
-    frames. A variable frame rate becomes constant, rotation is applied, and audio is dropped. Every
-    output is decoded and compared with its source before it gets its final path.
+    The command writes the videos to DST under their relative paths, with the extension .mp4. It
+    also writes the list with the new paths, a report with sizes and PSNR (LIST.repack.json) and a
+    list of the files that failed (LIST.failed.txt). With --to, every video becomes a table row
+    instead of a file. All frames are kept, a variable frame rate becomes constant, rotation is
+    applied, and audio is dropped. Every output is decoded and compared with its source before it is
+    moved to its final path.
     """
 
     source: str = option(
-        "folder of videos, annotation list ('path label' per line), or table of segments of long "
-        "videos (.csv with the columns path, start, end, output and optionally label)",
+        "folder of videos, annotation list ('path label' on every line), or CSV file of segments "
+        "of long videos (with the columns path, start, end, output and optionally label)",
         positional=True,
         metavar="SRC",
     )
@@ -111,74 +105,66 @@ class RepackOptions(Options):
         "output folder, which several lists can share", None, positional=True, metavar="DST"
     )
     to: str | None = option(
-        "write rows of this table instead of files: videos.lance, s3://bucket/videos.lance",
+        "table to which rows are written instead of files, for example videos.lance or "
+        "s3://bucket/videos.lance",
         None,
         metavar="TABLE",
-        problem=table_problem,
+        problem=shared.table_problem,
     )
     extensions: str | None = option(
-        "extensions of the videos in a folder, separated by commas (default: all supported ones)",
+        "file extensions of videos in a folder, separated by commas (default: all supported ones)",
         None,
         metavar="EXT",
     )
-    data_root: str | None = option(DATA_ROOT, None)
-    all_files: bool = option(ALL_FILES, False)
+    data_root: str | None = option(shared.DATA_ROOT, None)
+    all_files: bool = option(shared.ALL_FILES, False)
     force: bool = option(
-        "repack all files again, and replace other files, lists, reports or rows", False
+        "repack all files again, and replace existing files, lists, reports or rows", False
     )
-    short_side: int | None = option(
-        "length of the shorter side, an even number of pixels; 'none' keeps the size",
+    short_side: int | None = _OUTPUTS.option(
+        "length of the shorter side, an even number of pixels; 'none' keeps the original size",
         256,
         metavar="PIXELS",
         least=16,
         none="none",
         problem=lambda pixels: "must be an even number" if pixels % 2 else None,
-        group="outputs",
     )
-    enlarge: bool = option("also scale up smaller videos", False, group="outputs")
-    keyint: int = option(
-        "number of frames from one key frame to the next; with more, files are smaller and "
-        "random access is slower",
+    enlarge: bool = _OUTPUTS.option("also scale smaller videos up", False)
+    keyint: int = _OUTPUTS.option(
+        "number of frames from one key frame to the next. Larger numbers make files smaller, but "
+        "random access slower",
         1,
         least=1,
-        group="outputs",
     )
-    crf: float | None = option(
-        "quality for x264, 0 (best) to 51; 'auto' chooses for each file the highest number of "
-        f"{CRF_RANGE[0]:g} to {CRF_RANGE[1]:g} that reaches --psnr",
+    crf: float | None = _OUTPUTS.option(
+        "constant rate factor of x264, from 0 (best quality) to 51; 'auto' chooses for each file "
+        f"the highest value from {CRF_RANGE[0]:g} to {CRF_RANGE[1]:g} that reaches --psnr",
         None,
         least=0,
         most=51,
         none="auto",
-        group="outputs",
     )
-    psnr: float = option(
-        "PSNR that luma and all planes reach with --crf auto, in dB",
+    psnr: float = _OUTPUTS.option(
+        "with --crf auto: minimum PSNR of luma and of all planes together, in dB",
         36.0,
         metavar="DB",
         least=10,
         most=60,
-        group="outputs",
     )
-    preset: str = option(
-        "preset of x264: encoding speed against file size",
-        "medium",
-        choices=_PRESETS,
-        group="outputs",
+    preset: str = _OUTPUTS.option(
+        "preset of x264, which trades encoding speed for file size", "medium", choices=_PRESETS
     )
-    tune: str = option(
-        "tunings of x264, separated by commas; '' for none", "psnr,fastdecode", group="outputs"
+    tune: str = _OUTPUTS.option(
+        "tunings of x264, separated by commas; '' uses none", "psnr,fastdecode"
     )
-    min_psnr: float = option(
-        "an output with a lower PSNR fails", 30.0, metavar="DB", least=0, most=100, group="limits"
+    min_psnr: float = _LIMITS.option(
+        "PSNR below which an output fails, in dB", 30.0, metavar="DB", least=0, most=100
     )
-    timeout: float = option(TIMEOUT, 1800.0, group="limits")
-    max_pixels: int = option(PIXELS, MAX_PIXELS, group="limits")
-    workers: int | None = option(WORKERS, None, group="processes")
-    ray: str | None = option(RAY, None, group="processes")
-    threads: int = option(
-        "number of threads of the encoder in each process", 1, least=1, group="processes"
-    )
+    timeout: float = _LIMITS.option(shared.TIMEOUT, 1800.0)
+    max_pixels: int = _LIMITS.option(shared.PIXELS, shared.MAX_PIXELS)
+    workers: int | None = shared.PROCESSES.option(shared.WORKERS, None)
+    ray: str | None = shared.PROCESSES.option(shared.RAY, None)
+    threads: int = shared.PROCESSES.option("number of encoder threads in each process", 1, least=1)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video repack data/kinetics400/k400_train.txt data/k400_256 --workers 32",
@@ -193,7 +179,7 @@ class RepackOptions(Options):
 
     @property
     def endings(self) -> tuple[str, ...] | None:
-        """The extensions with their dots; None for all that are read."""
+        """The extensions with their dots, or None for all supported ones."""
         if self.extensions is None:
             return None
         names = self.extensions.lower().split(",")
@@ -202,20 +188,19 @@ class RepackOptions(Options):
     def check(self) -> None:
         """Raise OptionError for outputs or tunings that exclude each other."""
         if (self.destination is None) == (self.to is None):
-            raise OptionError("give either {destination}, an output folder, or {to} TABLE")
+            raise OptionError("either {destination}, an output folder, or {to} TABLE is needed")
         if self.to is not None and self.source.endswith(".csv"):
             raise OptionError(
-                "segments become files first: repack them to {destination}, then import these "
-                "files into the table"
+                "segments cannot be repacked directly into a table. Repack them to {destination}, "
+                "and then import the files into the table"
             )
         if self.enlarge and self.short_side is None:
-            raise OptionError("{enlarge} needs {short_side}, the size to which it enlarges")
+            raise OptionError("{enlarge} needs {short_side}, the size to which videos are enlarged")
         names = dict.fromkeys(name for name in self.tune.split(",") if name)
         unknown = [name for name in names if name not in TUNES]
         if unknown:
             raise OptionError(f"{{tune}} must be some of {', '.join(TUNES)}", unknown[0])
-        # x264 accepts only one of the others. If several are given, it drops all but one and only
-        # warns.
+        # Except fastdecode, x264 accepts only one tuning. Of several, it uses one and only warns.
         alone = [name for name in names if name != "fastdecode"]
         if len(alone) > 1:
             raise OptionError(
@@ -225,27 +210,28 @@ class RepackOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(Options):
-    """Import repacked videos into one table (Lance), to train from a disk or an object store.
+    """Import repacked videos into a Lance table, to train from a disk or an object store.
 
-    A file that cannot become a row (damaged, or not repacked) gets a row with the reason. The same
-    command resumes an interrupted run and imports files that have changed. Several processes may
-    write to one table at the same time. 'sce-video repack SRC --to TABLE' writes the same rows
-    from the original videos.
+    A file that is damaged or not repacked cannot be imported. It gets a row that contains the
+    reason. The same command resumes an interrupted run, and imports files that have changed.
+    Several processes may write to one table at the same time. 'sce-video repack SRC --to TABLE'
+    writes the same rows directly from the original videos.
     """
 
     source: str = option("folder of videos, or annotation list", positional=True, metavar="SRC")
     table: str = option(
-        "path or URL: videos.lance, s3://bucket/videos.lance. Rows are added to an existing table",
+        "path or URL of the table, for example videos.lance or s3://bucket/videos.lance. If it "
+        "exists, rows are added",
         positional=True,
         metavar="TABLE",
-        problem=table_problem,
+        problem=shared.table_problem,
     )
-    data_root: str | None = option(DATA_ROOT, None)
-    all_files: bool = option(ALL_FILES, False)
-    retry_failed: bool = option("also import files again that failed before", False)
-    timeout: float = option(TIMEOUT, 60.0)
-    workers: int | None = option(WORKERS, None)
-    ray: str | None = option(RAY, None)
+    data_root: str | None = option(shared.DATA_ROOT, None)
+    all_files: bool = option(shared.ALL_FILES, False)
+    retry_failed: bool = option("retry files that failed before", False)
+    timeout: float = option(shared.TIMEOUT, 60.0)
+    workers: int | None = option(shared.WORKERS, None)
+    ray: str | None = option(shared.RAY, None)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video import data/k400_256 data/k400.lance --workers 8",
@@ -263,19 +249,20 @@ class ImportOptions(Options):
 class DoctorOptions(Options):
     """Check packages, decoders, GPU and videos, and suggest fixes.
 
-    Every warning and every failure is followed by a line that says how to fix it.
+    Each warning or failure is followed by a line that explains how to fix it.
     """
 
     videos: str | None = option(
-        "also check a folder or table of videos, and decode some of them", None, metavar="VIDEOS"
+        "folder or table of videos to check, of which some are decoded", None, metavar="VIDEOS"
     )
-    all_files: bool = option(ALL_FILES, False)
+    all_files: bool = option(shared.ALL_FILES, False)
     index: str | None = option(
-        "also read a search index completely, and list its damaged files", None, metavar="INDEX"
+        "search index to read completely, whose damaged files are listed", None, metavar="INDEX"
     )
-    out: str = option("folder of the runs, whose disk is checked", ".", metavar="DIR")
+    out: str = option("folder for runs, whose disk is checked", ".", metavar="DIR")
     report: bool = option(
-        "print a report for an issue, without the names of files and folders; the exit status is 0",
+        "print a report to paste into an issue, without names of files and folders. The exit "
+        "status is then 0",
         False,
     )
 
@@ -289,22 +276,22 @@ class DoctorOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions(Options):
-    """Try everything on generated videos: pretrain, evaluate, build an index and search in it.
+    """Try everything on generated videos: pretrain, evaluate, build an index and search it.
 
-    The demo prints the commands that it runs, so that you can repeat them with your own videos. The
-    search page opens at the end. A second run keeps the videos and repeats everything else.
+    The demo prints the commands that it runs, so that you can repeat them with your own videos. At
+    the end, it opens the search page. A second run reuses the videos and repeats everything else.
     """
 
     out: str = option(
-        "folder of the videos, the run and the index", "work_dirs/demo", metavar="DIR"
+        "folder for the videos, the run and the index", "work_dirs/demo", metavar="DIR"
     )
     minutes: float = option("training time, in minutes", 3.0, above=0)
     method: str | None = option(
-        "method of pretraining, except distill (default: as in sce-video pretrain)", None
+        "self-supervised method, except distill (default: as in sce-video pretrain)", None
     )
     serve: bool = option("open the search page at the end", True)
     smoke: bool = option(
-        "use a few videos and steps, to find out whether everything runs here", False
+        "use few videos and steps, only to check that everything runs on this machine", False
     )
 
     examples: ClassVar[tuple[str, ...]] = (

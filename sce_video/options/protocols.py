@@ -1,55 +1,48 @@
-"""Options of protocols on files: probe, retrieve, transfer, fuse-scores; and finetune-splits."""
+"""Options of the commands that evaluate files, and of finetune-splits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import (
-    BACKEND,
-    CHANGES,
-    FACTORS,
-    FOLDS,
-    GROUP_PATTERN,
-    JSON,
-    LAUNCHER,
-    PAIRS,
-    matching,
-    protocol_problem,
-)
+from sce_video.options import shared
+from sce_video.options.declare import Group, OptionError, Options, given_options, option
 from sce_video.options.training import PRECISIONS
 
-_NPZ = matching(r".*\.npz", "must end in .npz")
+_NPZ = shared.matching(r".*\.npz", "must end in .npz")
+_LINEAR = Group("protocol linear")
+_SVM = Group("protocol svm")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(Options):
     """Compute kNN, a linear probe and other protocols from files of features.
 
-    The files are written by sce-video embed, or contain features, labels and paths. The weight
-    decay of the linear probe is selected on a held-out part of the training features. The protocol
-    time also needs features of altered clips, which 'sce-video test --dump' saves.
+    The files are written by sce-video embed, or contain the same arrays: features, labels and
+    paths. The weight decay of the linear probe is selected on held-out training features. The
+    protocol time also needs features of altered clips, which 'sce-video test --dump' saves.
     """
 
-    test: str = option("features to evaluate", metavar="FILE.npz")
-    train: str | None = option("labelled training features", None, metavar="FILE.npz")
-    group_pattern: str | None = option(GROUP_PATTERN, None)
-    folds: int | str | None = option(FOLDS, None)
+    test: str = option("file of the features to evaluate", metavar="FILE.npz")
+    train: str | None = option("file of labelled training features", None, metavar="FILE.npz")
+    group_pattern: str | None = option(shared.GROUP_PATTERN, None)
+    folds: int | str | None = option(shared.FOLDS, None)
     protocols: tuple[str, ...] = option(
-        "protocols, or metrics of your own",
+        f"protocols to compute: {', '.join(shared.PROTOCOLS)}, or metrics of your own",
         ("knn", "linear"),
         metavar="NAME",
-        problem=protocol_problem,
+        problem=shared.protocol_problem,
     )
     k: int | None = option("knn: number of neighbours (default: 20)", None, least=1)
     temperature: float | None = option(
         "knn: temperature of the neighbours' weights (default: 0.07)", None, above=0
     )
-    seed: int | None = option("linear: seed of the validation split (default: 0)", None, least=0)
-    pairs: str | None = option(PAIRS, None)
-    factors: str | None = option(FACTORS, None)
-    json: str | None = option(JSON, None)
+    seed: int | None = option(
+        "linear: random seed of the validation split (default: 0)", None, least=0
+    )
+    pairs: str | None = option(shared.PAIRS, None)
+    factors: str | None = option(shared.FACTORS, None)
+    json: str | None = option(shared.JSON, None)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video probe --train train.npz --test test.npz",
@@ -59,7 +52,7 @@ class ProbeOptions(Options):
     more: ClassVar[str] = "More: docs/metrics.md"
 
     def settings(self) -> dict[str, dict[str, object]]:
-        """Return the arguments of each protocol, by its name."""
+        """Return the given arguments of each protocol, by protocol and name."""
         of_protocol = {
             "knn": ("k", "temperature"),
             "linear": ("seed",),
@@ -74,9 +67,9 @@ class ProbeOptions(Options):
     def check(self) -> None:
         """Raise OptionError for options of protocols that are not computed."""
         if (self.train is None) == (self.group_pattern is None):
-            raise OptionError("give either {train} or {group_pattern}")
+            raise OptionError("either {train} or {group_pattern} is needed")
         if self.folds is not None and self.group_pattern is None:
-            raise OptionError("{folds} needs groups. Give {group_pattern}")
+            raise OptionError("{folds} divides groups. Add {group_pattern}")
         used = {name for settings in self.settings().values() for name in settings}
         for name in ("k", "temperature", "seed", "pairs", "factors"):
             if getattr(self, name) is not None and name not in used:
@@ -85,17 +78,17 @@ class ProbeOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RetrieveOptions(Options):
-    """Compute R@k from files of features: cosine similarity, centred and plain.
+    """Compute R@k from files of features, with centred and with plain cosine similarity.
 
-    The files are written by sce-video embed, or contain features, labels and paths. The search is
-    exact and works in blocks, so besides the features, memory depends only on the block sizes. A
-    gallery video with the path of the query is excluded, so both files may be the same.
+    The files are written by sce-video embed, or contain the same arrays: features, labels and
+    paths. The search is exact and works in blocks, so it needs little memory besides the features.
+    A gallery video with the same path as the query is left out, so both files may be the same.
     """
 
-    query: str = option("features of the queries", metavar="FILE.npz")
-    bank: str = option("features of the gallery", metavar="FILE.npz")
-    ks: tuple[int, ...] = option("ranks", (1, 5, 10), metavar="K", least=1)
-    json: str | None = option(JSON, None)
+    query: str = option("file of the query features", metavar="FILE.npz")
+    bank: str = option("file of the gallery features", metavar="FILE.npz")
+    ks: tuple[int, ...] = option("values of k", (1, 5, 10), metavar="K", least=1)
+    json: str | None = option(shared.JSON, None)
     neighbours: str | None = option(
         "file for the nearest gallery rows of each query", None, metavar="OUT.npz", problem=_NPZ
     )
@@ -114,19 +107,19 @@ class RetrieveOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class FuseScoresOptions(Options):
-    """Fuse several tests of the same videos: the weighted mean of their class probabilities.
+    """Fuse several tests of the same videos into the weighted mean of their class probabilities.
 
     The files are written by 'sce-video test CONFIG CHECKPOINT --dump scores.npz'. Videos are
     matched by path. The command prints the accuracies of each file and of the fusion.
     """
 
     scores: tuple[str, ...] = option(
-        "files of scores, two or more", positional=True, metavar="SCORES.npz"
+        "two or more files of scores", positional=True, metavar="SCORES.npz"
     )
     weights: tuple[float, ...] = option(
-        "weight of each file (default: equal weights)", (), metavar="X", least=0
+        "one weight per file (default: equal weights)", (), metavar="X", least=0
     )
-    json: str | None = option(JSON, None)
+    json: str | None = option(shared.JSON, None)
     out: str | None = option("file for the fused scores", None, metavar="FUSED.npz", problem=_NPZ)
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -136,56 +129,54 @@ class FuseScoresOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise OptionError for a single file, or another number of weights than of files."""
+        """Raise OptionError for a single file, or unless every file has a weight."""
         if len(self.scores) < 2:
-            raise OptionError("fusion needs two files of scores or more")
+            raise OptionError("fusion needs two or more files of scores")
         if self.weights and len(self.weights) != len(self.scores):
             raise OptionError(
-                f"{{weights}} must have a weight for each of {len(self.scores)} files",
+                f"{{weights}} must contain a weight for each of the {len(self.scores)} files",
                 self.weights,
             )
         if self.weights and not sum(self.weights):
-            raise OptionError("one of {weights} must be above 0", self.weights)
+            raise OptionError("at least one of {weights} must be above 0", self.weights)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferOptions(Options):
-    """Measure transfer from files of features: linear classifiers, or SVMs on VOC2007.
+    """Measure transfer from files of features with linear classifiers, or with SVMs on VOC2007.
 
-    The files are written by sce-video embed on the lists of sce-video prepare. 'linear' fits
+    The files are written by sce-video embed, from the lists of sce-video prepare. 'linear' fits
     many-shot logistic regression (tab:many-shot). Its C is chosen on the validation split, or on a
-    fifth of the training images if the set has none. 'svm' fits one SVM per class of VOC2007
-    (tab:low-shot-voc). Test images are used only for the last score.
+    fifth of the training images if there is no such split. 'svm' fits one SVM per class of VOC2007
+    (tab:low-shot-voc). Test images are used only for the final score.
     """
 
     protocol: str = option("protocol", positional=True, choices=("linear", "svm"))
-    train: str = option("features of the training split", metavar="FILE.npz")
-    test: str = option("features of the test split", metavar="FILE.npz")
-    val: str | None = option("features of the official validation split", None, metavar="FILE.npz")
+    train: str = option("file of training features", metavar="FILE.npz")
+    test: str = option("file of test features", metavar="FILE.npz")
+    val: str | None = option(
+        "file of features of the official validation split", None, metavar="FILE.npz"
+    )
     labels: str | None = option(
-        "folder of {train,val,test}_labels.txt (VOC2007)", None, metavar="DIR"
+        "folder that contains {train,val,test}_labels.txt (VOC2007)", None, metavar="DIR"
     )
-    json: str | None = option(JSON, None)
-    set: str | None = option("dataset of the paper", None, metavar="NAME", group="linear")
-    metric: str | None = option(
-        "metric of a dataset of your own",
-        None,
-        choices=("top1", "mean_class"),
-        group="linear",
+    json: str | None = option(shared.JSON, None)
+    set: str | None = _LINEAR.option("dataset in the paper", None, metavar="NAME")
+    metric: str | None = _LINEAR.option(
+        "metric for your own dataset", None, choices=("top1", "mean_class")
     )
-    c: float | None = option(
-        "fixed C of scikit-learn, instead of choosing it", None, above=0, group="linear"
+    c: float | None = _LINEAR.option(
+        "scikit-learn's C (default: chosen on the validation split)", None, above=0
     )
-    shots: tuple[int | str, ...] = option(
-        "training images per class, or full",
+    shots: tuple[int | str, ...] = _SVM.option(
+        "numbers of training images per class; full uses all images",
         (16, 32, 64, "full"),
         metavar="K",
         least=1,
         words=("full",),
-        group="svm",
     )
-    draws: int = option("number of training sets drawn for each K", 5, least=1, group="svm")
-    seed: int = option("random seed of the draws", 0, least=0, group="svm")
+    draws: int = _SVM.option("number of training sets that are drawn for each K", 5, least=1)
+    seed: int = _SVM.option("random seed for drawing training sets", 0, least=0)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video transfer linear --set dtd --train train.npz --val val.npz --test test.npz",
@@ -195,16 +186,15 @@ class TransferOptions(Options):
     more: ClassVar[str] = "More: docs/transfer.md"
 
     def check(self) -> None:
-        """Raise OptionError for options that the protocol does not have, or that it lacks."""
-        if self.protocol == "linear":
-            if (self.set is None) == (self.metric is None):
-                raise OptionError("linear needs either {set} or {metric}")
-            if (self.shots, self.draws, self.seed) != ((16, 32, 64, "full"), 5, 0):
-                raise OptionError("{shots}, {draws} and {seed} belong to the protocol svm")
-        elif self.set is not None or self.metric is not None or self.c is not None:
-            raise OptionError("{set}, {metric} and {c} belong to the protocol linear")
-        elif self.labels is None:
-            raise OptionError("svm needs {labels}, the folder of the tables of labels")
+        """Raise OptionError for options of the other protocol, or for missing ones."""
+        others = ("shots", "draws", "seed") if self.protocol == "linear" else ("set", "metric", "c")
+        for name in others:
+            if name in given_options(self):
+                raise OptionError(f"{{{name}}} has no effect on the protocol {self.protocol}")
+        if self.protocol == "linear" and (self.set is None) == (self.metric is None):
+            raise OptionError("linear needs either {set} or {metric}")
+        if self.protocol == "svm" and self.labels is None:
+            raise OptionError("svm needs {labels}, the folder with the labels of VOC2007")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,17 +202,19 @@ class FinetuneSplitsOptions(Options):
     """Finetune and test all splits of a dataset, and report each result and the mean.
 
     The same command resumes an interrupted run: finished splits are kept, and an unfinished one
-    continues from its last checkpoint. Every split has its results in
-    WORK_DIR/split<N>/results.json, and WORK_DIR/splits.json contains their mean. The results belong
-    to the last epoch of each split. If the recipe keeps the best epoch (save_best),
-    split<N>/best.json and the entry "best" of splits.json describe it. The recipes choose it on the
-    test videos, as the authors' code does.
+    continues from its last checkpoint. The results of each split are written to
+    WORK_DIR/split<N>/results.json, and their mean to WORK_DIR/splits.json. They belong to the last
+    epoch of each split. If the recipe keeps the best epoch (save_best), split<N>/best.json and the
+    entry "best" in splits.json contain the results of this epoch. The recipes select it on the test
+    videos, as the authors' code does.
     """
 
-    config: str = option("recipe with split = 1 and lists named *split1*", positional=True)
+    config: str = option(
+        "recipe that contains 'split = 1' and lists named *split1*", positional=True
+    )
     splits: tuple[str, ...] = option("splits to train and test", ("1", "2", "3"), metavar="N")
     pretrained: str | None = option(
-        "start from the backbone of this checkpoint; 'random' trains from scratch",
+        "checkpoint whose backbone the training starts from; 'random' trains from scratch",
         None,
         metavar="CHECKPOINT",
     )
@@ -230,14 +222,12 @@ class FinetuneSplitsOptions(Options):
         "folder for all splits (default: work_dirs/CONFIG_NAME_splits)", None, metavar="DIR"
     )
     amp: str | None = option(
-        "precision of the training (default: the config's)",
-        None,
-        choices=PRECISIONS,
+        "numeric precision of the training (default: as in the config)", None, choices=PRECISIONS
     )
-    seed: int | None = option("random seed (default: the config's)", None, least=0)
-    cfg_options: tuple[str, ...] = option(CHANGES, ())
-    backend: str | None = option(BACKEND, None)
-    launcher: str = option(LAUNCHER, "none")
+    seed: int | None = option("random seed (default: as in the config)", None, least=0)
+    cfg_options: tuple[str, ...] = option(shared.CHANGES, ())
+    backend: str | None = option(shared.BACKEND, None)
+    launcher: str = option(shared.LAUNCHER, "none")
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video finetune-splits CONFIG --pretrained CHECKPOINT",
@@ -250,4 +240,4 @@ class FinetuneSplitsOptions(Options):
     def check(self) -> None:
         """Raise OptionError for a split that is given twice."""
         if len({*self.splits}) != len(self.splits) or not self.splits:
-            raise OptionError("{splits} must be given once each", self.splits)
+            raise OptionError("{splits} must be one or more different splits", self.splits)

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import CONFIG, DEVICE, RUN
+from sce_video.options import shared
+from sce_video.options.declare import Group, OptionError, Options, option
 
-# Weights of the examples, the counter-examples and the text. The values come from Manning et al.,
-# Introduction to Information Retrieval, section 9.1.1.
+# Weights of the examples, the counter-examples and the text, as in Manning et al., Introduction to
+# Information Retrieval, section 9.1.1
 LIKE_WEIGHT = 0.75
 UNLIKE_WEIGHT = 0.15
 TEXT_WEIGHT = 1.0
-#: Number of moments that --refine embeds again.
+#: Number of moments that --refine embeds again
 MOST_REFINED = 5
-_SPAN = "moments, of an index of windows"
-_PAGE = "a page in the browser, instead of a VIDEO"
+_INDEX = Group("index")
+_OUTPUT = Group("output")
+_MOMENTS = Group("moments, if the index contains windows")
+_PAGE = Group("search page in the browser, instead of a query")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(Options):
-    """Find the videos of an index that are most similar to examples, or to words.
+    """Find the videos in an index that are most similar to examples or to a text.
 
-    The command prints a table and writes a gallery with frames and players to a new file,
-    INDEX/queries/VIDEO.html. No labels are needed. With --serve, it opens a local page to search
-    and label the videos of the index.
+    The command prints a table, and writes a gallery with frames and players to a new file,
+    INDEX/queries/VIDEO.html. No labels are needed. With --serve, it opens a local page on which you
+    can search and label the videos in the index.
     """
 
     video: tuple[str, ...] = option(
-        "video or image, indexed or not; also a URL, a row of a table, or a moment, "
-        "a.mp4@12.5-17. Several are one query",
+        "example video or image, which need not be in the index: a file, a URL, a row of a table, "
+        "or a moment such as a.mp4@12.5-17. Several examples form one query",
         (),
         positional=True,
         metavar="VIDEO",
@@ -40,92 +42,88 @@ class SearchOptions(Options):
         "videos that results should not resemble", (), flag="--not", metavar="VIDEO"
     )
     text: str | None = option(
-        "words that describe the results, alone or with examples; needs a video-text model "
-        "(X-CLIP, CLIP)",
+        "text that describes the results, with or without examples. The index must belong to a "
+        "model that also embeds text (X-CLIP, CLIP)",
         None,
         metavar="WORDS",
     )
     more_like: str | None = option(
-        "further examples: the videos with this label. Videos with other labels are "
-        "counter-examples",
+        "label whose videos are used as examples, and videos with other labels as counter-examples",
         None,
         metavar="LABEL",
     )
     weights: tuple[float, ...] = option(
-        "weights of all examples, of all counter-examples, and of the text",
+        "weights of the examples, of the counter-examples and of the text",
         (LIKE_WEIGHT, UNLIKE_WEIGHT, TEXT_WEIGHT),
         metavar=("LIKE", "NOT", "TEXT"),
         least=0,
     )
-    index: str | None = option(
-        "folder of the index, or a table of videos with a column of features", None, metavar="INDEX"
+    k: int = option("number of results", 10, flag="-k", least=1)
+    centred: bool = option("subtract the mean feature of the index from all features", False)
+    plain: bool = option(
+        "rank by the original features (for windows, the default is whitened features)", False
     )
-    column: str | None = option(
-        "column of features, if the table has several", None, metavar="NAME"
+    exact: bool = option("compare with all videos, even if there is a vector index", False)
+    include_self: bool = option("list the query itself if it is in the index", False)
+    index: str | None = _INDEX.option(
+        "folder of the index, or table of videos with a feature column", None, metavar="INDEX"
     )
-    where: str | None = option(
-        "only list videos that meet this condition in SQL: \"camera = 'north' and date >= "
-        "'2026-01-01'\"",
+    column: str | None = _INDEX.option(
+        "feature column to use, if the table has several", None, metavar="NAME"
+    )
+    where: str | None = _INDEX.option(
+        "SQL condition that the listed videos must meet, for example \"camera = 'north' and date "
+        ">= '2026-01-01'\"",
         None,
         metavar="CONDITION",
     )
-    columns: str | None = option(
-        "CSV file with a header, path and other columns (default: INDEX/columns.csv, if it exists)",
+    columns: str | None = _INDEX.option(
+        "CSV file with a header, whose columns are path and those that --where uses (default: "
+        "INDEX/columns.csv, if it exists)",
         None,
         metavar="CSV",
     )
-    labels: str | None = option(
-        "list of labels that the page writes and --more-like reads (default: INDEX/labels.txt)",
+    labels: str | None = _INDEX.option(
+        "list of labels, which the page writes and --more-like reads (default: INDEX/labels.txt)",
         None,
         metavar="LIST",
     )
-    k: int = option("number of results", 10, flag="-k", least=1)
-    checkpoint: str | None = option(
-        replace(RUN, help="current path of the checkpoint, if it has moved"), None
+    checkpoint: str | None = _INDEX.option(
+        shared.RUN, None, help="current location of the network, if it has moved"
     )
-    config: str | None = option(CONFIG, None)
-    device: str | None = option(DEVICE, None)
-    centred: bool = option("subtract the mean feature of the index first", False)
-    plain: bool = option(
-        "rank by the features as they are (default for windows: whitened features)", False
-    )
-    exact: bool = option("compare all videos, even if there is a vector index", False)
-    include_self: bool = option("list the query itself, if it is indexed", False)
-    html: str | None = option(
-        "gallery to write, which replaces an existing file (default: a new file in INDEX/queries)",
+    config: str | None = _INDEX.option(shared.CONFIG, None)
+    device: str | None = _INDEX.option(shared.DEVICE, None)
+    html: str | None = _OUTPUT.option(
+        "file for the gallery, which may exist (default: a new file in INDEX/queries)",
         None,
         metavar="PAGE",
     )
-    no_html: bool = option("write no gallery", False)
-    json: str | None = option("also write the results as JSON", None, metavar="FILE")
-    refine: bool = option(
-        "also embed windows around the best moments, a quarter of the stride apart",
+    no_html: bool = _OUTPUT.option("do not write a gallery", False)
+    json: str | None = _OUTPUT.option("JSON file for the results", None, metavar="FILE")
+    refine: bool = _MOMENTS.option(
+        "locate the best moments more precisely, by embedding windows around them that are a "
+        "quarter of the stride apart",
         False,
-        group=_SPAN,
     )
-    refine_moments: int | None = option(
-        f"number of moments to refine (default: {MOST_REFINED}); use more with a longer stride",
+    refine_moments: int | None = _MOMENTS.option(
+        f"number of moments to refine (default: {MOST_REFINED}). Use more with a longer stride",
         None,
         least=1,
-        group=_SPAN,
     )
-    clips: str | None = option(
-        "write the moments as frame-accurate video files", None, metavar="DIR", group=_SPAN
+    clips: str | None = _MOMENTS.option(
+        "folder for the moments as frame-accurate video files", None, metavar="DIR"
     )
-    fast: bool = option("with --clips, cut at key frames, without re-encoding", False, group=_SPAN)
-    serve: str | None = option(
-        "serve a page that searches and labels the videos of an index",
+    fast: bool = _MOMENTS.option("with --clips: cut at key frames, without re-encoding", False)
+    serve: str | None = _PAGE.option(
+        "index for which a page is served to search and label its videos",
         None,
         metavar="INDEX",
         alone="",
-        group=_PAGE,
     )
-    port: int = option(
-        "port of the page (default: a free one)", 0, least=0, most=65535, group=_PAGE
-    )
-    no_open: bool = option("only print the link", False, group=_PAGE)
-    writable: bool = option(
-        "let programs with the token write labels, too (docs/search.md)", False, group=_PAGE
+    port: int = _PAGE.option("port of the page (default: a free one)", 0, least=0, most=65535)
+    no_open: bool = _PAGE.option("print the link without opening the browser", False)
+    writable: bool = _PAGE.option(
+        "also let programs that have the token write labels (docs/search.md)", False
     )
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -138,7 +136,7 @@ class SearchOptions(Options):
 
     @property
     def folder(self) -> str:
-        """The index: ``--serve INDEX`` and ``--serve --index INDEX`` are the same."""
+        """The index, which ``--serve INDEX`` or ``--index INDEX`` names."""
         return self.serve or self.index or ""
 
     @property
@@ -148,48 +146,47 @@ class SearchOptions(Options):
 
     def check(self) -> None:
         """Raise OptionError if the query is missing, or if options exclude each other."""
-        if self.fast and self.clips is None:
-            raise OptionError("{fast} is how {clips} cuts: give {clips} DIR")
-        if self.centred and self.plain:
-            raise OptionError("{centred} and {plain} exclude each other. Remove one")
+        shared.check_fast(self)
+        self.exclude("centred", "plain")
         if self.serve is None:
             self._check_query()
         else:
             self._check_page()
 
     def _check_query(self) -> None:
-        """Raise OptionError if nothing is searched for, or no index is named."""
+        """Raise OptionError if there is nothing to search for, or no index."""
         if not self.video and self.text is None and self.more_like is None:
-            found = "{unlike} alone" if self.unlike else "nothing"
+            only = "only {unlike}" if self.unlike else "nothing"
             raise OptionError(
-                f"{found} to search for: give a {{video}}, an image, {{text}} or {{more_like}}, or "
-                "{serve} for a page in the browser"
+                f"there is {only} to search for. Add a {{video}}, an image, {{text}} or "
+                "{more_like}, or open a page in the browser with {serve}"
             )
         if self.index is None:
             if self.text is not None and not self.unlike and len(self.video) < 2:
                 index = shlex.quote(self.video[0]) if self.video else "INDEX"
                 raise OptionError(
-                    f"{{text}} needs an index, as a video does: {{text}} WORDS {{index}} {index}"
+                    f"{{text}} also needs an index. Use {{text}} WORDS {{index}} {index}"
                 )
-            raise OptionError("give the index to search in: {index} INDEX")
+            raise OptionError("there is no index to search. Add {index} INDEX")
         if self.html is not None and not self.video:
             raise OptionError(
-                "{html} shows the frames of a query's videos, but this query has none. Give {json}"
+                "{html} shows frames of the query's videos, but this query has none. Use {json}"
             )
 
     def _check_page(self) -> None:
         """Raise OptionError for options that have no effect on a page in the browser."""
         if self.video or self.text or self.more_like or self.unlike or self.where is not None:
-            raise OptionError("give a query or {serve}, not both: videos are dropped on the page")
-        if self.refined:
-            raise OptionError("{refine} is for a query on the command line, not for {serve}")
-        if self.clips is not None:
             raise OptionError(
-                "{clips} is for a query on the command line, because the page has a button"
+                "a query cannot be combined with {serve}. Remove one of them. On the page, you can "
+                "drop videos to search for"
             )
+        if self.refined:
+            raise OptionError("{refine} needs a query on the command line, so remove {serve}")
+        if self.clips is not None:
+            raise OptionError("{clips} has no effect on {serve}, because the page has a button")
         if self.serve and self.index and self.serve != self.index:
             raise OptionError(
-                f"{{serve}} {self.serve} and {{index}} {self.index} are two indexes: give one"
+                f"{{serve}} {self.serve} and {{index}} {self.index} are two indexes. Remove one"
             )
         if not self.folder:
-            raise OptionError("{serve} needs the folder of an index: {serve} INDEX")
+            raise OptionError("{serve} needs the folder of an index. Use {serve} INDEX")

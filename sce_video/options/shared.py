@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sce_video.options.declare import OptionError, Spec
+from sce_video.options.declare import Group, OptionError, Spec
 from sce_video.utils.own_parts import imported_classes
 from sce_video.utils.seconds import parse_seconds
 
@@ -36,8 +36,7 @@ def matching(pattern: str, problem: str) -> Callable[[str], str | None]:
     return lambda text: None if re.fullmatch(pattern, text, re.DOTALL) else problem
 
 
-def time_problem(text: str) -> str | None:
-    """Return the problem with a time, or None if it is valid."""
+def _time_problem(text: str) -> str | None:
     try:
         parse_seconds(text)
     except ValueError:
@@ -52,7 +51,7 @@ def check_windows(options: Any) -> None:
 
 
 def check_dataset(options: Any, *others: str) -> None:
-    """Raise OptionError for options that have no effect with a ``dataset`` of the user's own.
+    """Raise OptionError for options that have no effect with a user-defined ``dataset``.
 
     Args:
         options: The options.
@@ -63,46 +62,86 @@ def check_dataset(options: Any, *others: str) -> None:
         raise OptionError(f"{{dataset}} lists the videos. Remove it or {{{given[0]}}}")
 
 
-#: A trained network. Each command's function checks the format and that the file exists.
+def check_classes(options: Any, *lists: str) -> None:
+    """Raise OptionError if ``classes`` is given without any list whose labels it could name."""
+    if options.classes is not None and all(getattr(options, name) is None for name in lists):
+        raise OptionError(f"{{classes}} names the labels of a list. Add {{{lists[0]}}} LIST")
+
+
+def check_fast(options: Any) -> None:
+    """Raise OptionError if ``fast`` is given without ``clips``."""
+    if options.fast and options.clips is None:
+        raise OptionError("{fast} has an effect only on {clips}. Add {clips} DIR")
+
+
+def check_seeds(options: Any) -> None:
+    """Raise OptionError if ``seeds`` is empty or contains a number twice."""
+    if options.seeds is not None and len({*options.seeds}) < max(1, len(options.seeds)):
+        raise OptionError("{seeds} must be one or more different numbers", options.seeds)
+
+
+def check_folds(options: Any) -> None:
+    """Raise OptionError if ``folds`` has no groups to divide, or if a fold is selected.
+
+    The options also have ``group_pattern``, ``group_column`` and ``fold_column``.
+    """
+    if "=" in (options.fold_column or ""):
+        raise OptionError(
+            "all folds are tested, so {fold_column} must be the name of a column, without =VALUE"
+        )
+    has_groups = options.group_pattern is not None or options.group_column is not None
+    if options.folds is not None and (not has_groups or options.fold_column):
+        raise OptionError(
+            "{folds} divides groups, which only {group_pattern} or {group_column} defines"
+        )
+
+
+#: Trained network. The function of each command checks the format, and that the file exists.
 RUN = Spec(
-    "run or checkpoint, also s3://...; or a model of transformers or timm: FOLDER, hf:OWNER/MODEL. "
-    "NAME:POOL pools the frames of an image network in another way (docs/encoders.md)",
+    "network: a run or a checkpoint (a path or s3://...), or a transformers or timm model (FOLDER "
+    "or hf:OWNER/MODEL). NAME:POOL changes how an image network pools its frames "
+    "(docs/encoders.md)",
     metavar="RUN",
 )
-#: Title of the options that divide videos into windows
-OF_WINDOWS = "windows of long videos"
-TIME = Spec("", metavar="TIME", problem=time_problem)
+PROCESSES = Group("processes")
+WINDOWED = Group("windows of long videos")
+TIME = Spec("", metavar="TIME", problem=_time_problem)
 WINDOWS = replace(
     TIME,
-    help="divide every video into windows of this length, 5s or 0:30 (default: whole videos)",
-    group=OF_WINDOWS,
+    help="divide every video into windows of this length, for example 5s or 0:30 (default: whole "
+    "videos)",
 )
-STRIDE = replace(
-    TIME,
-    help="time between window starts (default: the length of a window)",
-    group=OF_WINDOWS,
-)
-SHOTS = Spec("find cuts first, so that no window crosses one", group=OF_WINDOWS)
-#: Device name, whose availability only torch can check
+STRIDE = replace(TIME, help="time between window starts (default: the length of a window)")
+SHOTS = Spec("detect cuts first, so that no window contains one")
+#: Only torch can check whether the device is available.
 DEVICE = Spec(
-    "device to run the network on: cuda:1, cpu, ... (default: a GPU if there is one)",
+    "device to run the network on, for example cuda:1 or cpu (default: a GPU if there is one)",
     metavar="DEVICE",
     problem=matching(
         r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?", "must be cpu, cuda or cuda:1"
     ),
 )
 CONFIG = Spec("config file, if the checkpoint contains none", metavar="FILE")
-LABELS = Spec("list with 'path label' on every line", metavar="LIST")
-#: Describes the problem with the name of a table to write
+LABELS = Spec("list of labels, with 'path label' on every line", metavar="LIST")
+#: Problem with the name of a table that is to be written
 table_problem = matching(_TABLE, "must be the name of a table, which ends with .lance")
 DATA_ROOT = Spec(
-    "folder that the paths of a list are relative to (default: the folder of the list or the "
-    "current one)",
+    "folder to which the paths in a list are relative (default: the folder of the list, or the "
+    "current folder)",
     metavar="DIR",
 )
 ALL_FILES = Spec("in folders, also read files with unknown extensions if they contain a video")
-CLASSES = Spec("class names, one per line", metavar="FILE")
+CLASSES = Spec("file of class names, one per line", metavar="FILE")
 JSON = Spec("JSON file for the metrics and their provenance", metavar="OUT")
+GROUP_COLUMN = Spec(
+    "column of the CSV file that assigns each video to a group, such as a person or a scene. "
+    "The videos of a group are held out together",
+    metavar="NAME",
+)
+FOLD_COLUMN = Spec(
+    "column of the CSV file that assigns each video to a fold. These folds are used unchanged",
+    metavar="NAME",
+)
 FOLDS = Spec(
     "with groups: number of folds, or loo for one fold per group (default: loo below 20 groups, "
     "else 10)",
@@ -121,26 +160,17 @@ def _pattern_problem(text: str) -> str | None:
 
 
 GROUP_PATTERN = Spec(
-    "regular expression with one group: a sample is compared with samples whose paths have "
-    "another group",
+    "regular expression with one capturing group, which matches the group of a sample in its path. "
+    "Samples are compared only with samples of different groups",
     metavar="REGEX",
     problem=_pattern_problem,
 )
-#: Names of the protocols on frozen features on the command line
-PROTOCOLS = (
-    "clip_retrieval",
-    "few_shot",
-    "knn",
-    "lidar",
-    "linear",
-    "rankme",
-    "retrieval",
-    "time",
-)
+#: Command-line names of the protocols for frozen features
+PROTOCOLS = tuple("clip_retrieval few_shot knn lidar linear rankme retrieval time".split())
 
 
 def protocol_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a protocol, shipped or of the user's own."""
+    """Return the problem with the name of a shipped or user-defined protocol."""
     known = [*PROTOCOLS, *imported_classes("metric")]
     if name in known:
         return None
@@ -148,7 +178,6 @@ def protocol_problem(name: str) -> str | None:
 
 
 def _dataset_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a dataset of the user's own."""
     known = imported_classes("dataset")
     if name in known:
         return None
@@ -156,48 +185,48 @@ def _dataset_problem(name: str) -> str | None:
     return f"must be the name of a dataset that a module of --import {has}"
 
 
-#: The user's own class that lists the videos of a folder.
 DATASET = Spec(
-    "dataset of your own, which lists the videos of VIDEOS; name its module with --import",
+    "dataset class of your own that lists the videos in VIDEOS. --import must name its module",
     metavar="NAME",
     problem=_dataset_problem,
 )
-PAIRS = Spec("with the protocol time: accuracy in pairs of opposite classes", choices=("ssv2",))
+PAIRS = Spec(
+    "with the protocol time: also report the accuracy for pairs of opposite classes",
+    choices=("ssv2",),
+)
 FACTORS = Spec(
-    "with the protocol time: accuracy for each part of class names such as '{appearance}_{motion}'",
+    "with the protocol time: also report the accuracy for each part of class names such as "
+    "'{appearance}_{motion}'",
     metavar="FORM",
 )
 WORKERS = Spec(
-    "number of processes (default: all cores; with --ray, all cores of the cluster)",
-    least=1,
+    "number of processes (default: one per core; with --ray, one per core of the cluster)", least=1
 )
-MAX_VIEWS = Spec("largest number of views that the network processes at a time", least=1)
+MAX_VIEWS = Spec("maximum number of views that the network processes at a time", least=1)
 RAY = Spec(
-    "run on the Ray cluster at this address; 'auto' finds the cluster that this machine belongs "
-    "to. --workers then limits the files in progress (default: run on this machine)",
+    "run on the Ray cluster at this address, or with 'auto' on the cluster that this machine "
+    "belongs to. --workers then limits how many files are processed at a time (default: run on "
+    "this machine)",
     metavar="ADDRESS",
 )
-PROCESSES_PER_GPU = Spec("with --ray, number of processes that share a GPU of the cluster", least=1)
+PROCESSES_PER_GPU = Spec("with --ray: number of processes that share a GPU", least=1)
 CHANGES = Spec(
-    "change the config, for example test_dataloader.num_workers=8; unknown keys are refused",
+    "change config values, for example test_dataloader.num_workers=8. Unknown keys are refused",
     metavar="KEY=VALUE",
     problem=matching(r"[^=]+=.*", "must be KEY=VALUE, for example train_cfg.max_epochs=100"),
 )
 BACKEND = Spec(
-    "decoder of all videos: av, decord or torchcodec (default: the one in the config)",
-    metavar="NAME",
+    "video decoder: av, decord or torchcodec (default: the one in the config)", metavar="NAME"
 )
-LAUNCHER = Spec(
-    "how the processes of a distributed run are started", choices=("none", "pytorch", "slurm")
-)
+LAUNCHER = Spec("launcher of a distributed run", choices=("none", "pytorch", "slurm"))
 TIMEOUT = Spec(
-    "time limit for one file, in seconds. A file that takes longer fails",
+    "time limit per file, in seconds. A file that takes longer fails",
     metavar="SECONDS",
     above=0,
     most=MAX_TIMEOUT,
 )
 PIXELS = Spec(
-    "largest frame that is decoded, height x width. A file with larger frames fails",
+    "maximum size of a decoded frame, height x width in pixels. A file with larger frames fails",
     metavar="PIXELS",
     least=1,
 )

@@ -1,4 +1,4 @@
-"""Functions of all command-line tools: printable text, progress, errors, exit status."""
+"""Printable text, progress, errors and exit statuses of all command-line tools."""
 
 from __future__ import annotations
 
@@ -20,36 +20,38 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
 
+from sce_video.options.command_line import parse
+from sce_video.options.declare import Options
 from sce_video.utils.errors import UserError, message_from_worker
 from sce_video.utils.own_parts import own_imports
 
-#: Control sequences that a log may send to a terminal: line ends, tabs and colours.
+#: Control sequences that a log may send to a terminal: line ends, tabs and colours
 _KEPT = re.compile(r"(\n|\t|\x1b\[[0-9;]*m)")
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:
-    r"""Replace the characters that a terminal would act on or the stream cannot show.
+    r"""Replace characters that a terminal would act on, or that a stream cannot show.
 
-    The default stream is stdout. Control characters (escape sequences, line breaks inside a name)
-    are written as in Python, ``\x1b``. Characters that the stream cannot encode become question
-    marks.
+    Control characters, such as escape sequences and line breaks inside a name, are written as in
+    Python (``\x1b``). Characters that the stream cannot encode become question marks. By default,
+    the stream is stdout.
     """
     encoding = (stream or sys.stdout).encoding or "utf-8"
     return _escape_controls(text).encode(encoding, "replace").decode(encoding)
 
 
 def printable_lines(text: str, stream: TextIO | None = None) -> str:
-    """Make a text of several lines printable like :func:`printable`, but keep its line breaks."""
+    """Make text printable like :func:`printable`, but keep its line breaks."""
     return "\n".join(printable(line, stream) for line in text.split("\n"))
 
 
 def printable_utf8(text: str) -> str:
-    """Make a text printable in UTF-8; bytes of names that are not UTF-8 become U+FFFD."""
+    """Make text printable in UTF-8. Bytes of file names that are not UTF-8 become U+FFFD."""
     return _escape_controls(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def printable_values(value: Any) -> Any:
-    """Return a copy of JSON data in which every text, keys included, is :func:`printable_utf8`."""
+    """Return a copy of JSON data in which all keys and texts are :func:`printable_utf8`."""
     if isinstance(value, dict):
         return {printable_utf8(str(k)): printable_values(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -59,20 +61,20 @@ def printable_values(value: Any) -> Any:
 
 @contextmanager
 def printable_stdout() -> Iterator[None]:
-    """Make all output of the block :func:`printable`, but keep line breaks, tabs and colours."""
+    """Make all output of a block :func:`printable`, but keep line breaks, tabs and colours."""
     with redirect_stdout(cast(TextIO, _PrintableStream(sys.stdout))):
         yield
 
 
 class _PrintableStream:
-    """A stream with another ``write``."""
+    """A stream that makes everything printable before it is written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         parts = _KEPT.split(text)
-        # Every second part is one of these, and stays.
+        # Every second part is a sequence to keep.
         parts[::2] = [printable(part, self._stream) for part in parts[::2]]
         self._stream.write("".join(parts))
         return len(text)
@@ -85,25 +87,25 @@ def _escape_controls(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        # Keep only the surrogates that stand for bytes of file names.
+        # Surrogates that stand for bytes of file names are kept.
         c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else ascii(c)[1:-1]
         for c in text
     )
 
 
-#: Exit status after an error, as argparse uses for a wrong command line. 0 means success, 1 that
-#: the work was done but found problems in the data, and 128 + n that signal n ended it.
+#: Exit status after an error, the same as argparse's for a wrong command line. 0 means success, 1
+#: that the work was done but found problems in the data, and 128 + n that signal n ended it.
 ERROR = 2
-#: Exit status after Ctrl-C: 128 and the number of SIGINT.
+#: Exit status after Ctrl-C, 128 plus the number of SIGINT
 INTERRUPTED = 130
-#: Message of a command after Ctrl-C if its results are recorded one by one.
+#: Message after Ctrl-C for commands that record their results one by one
 RESUMABLE = "interrupted; the same command resumes from here"
-#: Exit status if the reader of the output has gone: 128 and the number of SIGPIPE.
+#: Exit status if the reader of the output is gone, 128 plus the number of SIGPIPE
 BROKEN_PIPE = 141
 
 Main = Callable[..., int]
 
-#: Errors of a path, also those that our functions raise with a message of their own.
+#: Errors of paths, including those that our functions raise with their own messages
 _PATH_ERRORS = (
     FileNotFoundError,
     FileExistsError,
@@ -111,18 +113,24 @@ _PATH_ERRORS = (
     IsADirectoryError,
     PermissionError,
 )
-#: Errors of the system that a user can mend, even where they name no file.
+#: System errors that a user can fix, even if they name no file
 _SYSTEM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-#: These packages report wrong settings with ``assert``, and their registries with KeyError.
+#: Packages that report wrong settings by ``assert``, and unknown names in registries by KeyError
 _ASSERTING = ("mmengine", "mmcv", "mmaction")
 
 
-def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Callable:
-    """Decorate a tool's ``main(argv) -> exit status``: errors become one line and a status.
+def command(
+    main: Main | None = None,
+    *,
+    options: type[Options] | None = None,
+    interrupted: str = "interrupted",
+) -> Callable:
+    """Decorate the ``main`` function of a tool, so that errors become one line and an exit status.
 
-    The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
-    stderr, for errors that a user can fix (:func:`explain`). All other errors keep their traceback.
-    Modules of ``--import`` are imported first, so ``main`` does not receive this option.
+    Errors that a user can fix (:func:`explain`) are printed to stderr, as ``TOOL.py: error:
+    MESSAGE`` or, for a command, ``sce-video NAME: error: MESSAGE``. All other errors keep their
+    traceback. The modules of ``--import`` are imported first, and this option is removed from the
+    command line. ``main`` receives its other words, or with ``options`` an object of this class.
     ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has its own text. It
     explains how to continue.
     """
@@ -135,19 +143,19 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
             tool = sys.argv[0] if sys.argv[0].startswith("sce-video ") else file
             received: list[int] = []
             try:
-                # Printed names of files and classes may be untrusted.
+                # The names of files and classes that are printed may be untrusted.
                 with (
                     _ended_as_by_interrupt(received),
                     printable_stdout(),
                     own_imports(argv) as words,
                 ):
-                    status = function(words)
+                    status = function(words if options is None else parse(options, words))
                 return 128 + received[0] if received and status == INTERRUPTED else status
-            except BrokenPipeError:  # the reader has enough: sce-video ... | head
+            except BrokenPipeError:  # the reader stopped, for example in sce-video ... | head
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return BROKEN_PIPE
             except KeyboardInterrupt as error:
-                with suppress(OSError):  # the terminal is closed
+                with suppress(OSError):  # the terminal may be closed
                     text = printable(str(error) or interrupted, sys.stderr)
                     print(f"\n{tool}: {text}", file=sys.stderr)
                 return 128 + received[0] if received else INTERRUPTED
@@ -165,14 +173,14 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
 
 @contextmanager
 def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP (a closed terminal) end the block as Ctrl-C does, and note them.
+    """Let SIGTERM and SIGHUP (a closed terminal) end the block like Ctrl-C, and record them.
 
-    If they are ignored, such as SIGHUP under ``nohup``, or handled already, nothing changes.
+    Signals that are ignored, such as SIGHUP under ``nohup``, or handled already are not changed.
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        if os.getpid() != owner:  # a forked child
+        if os.getpid() != owner:  # in a forked child
             os.kill(os.getpid(), number)
         received.append(number)
         raise KeyboardInterrupt
@@ -192,10 +200,10 @@ def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for cyclic garbage every million objects instead of every thousand, in a short command.
+    """Collect cyclic garbage every million objects instead of every thousand, in a short command.
 
-    Imports make half a million objects that stay. Looking through them again and again takes a
-    third of a search's processor time.
+    Imports make half a million objects that are never freed. Checking them again and again takes a
+    third of the processor time of a search.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(1_000_000)
@@ -206,19 +214,19 @@ def rare_collections() -> Iterator[None]:
 
 
 def explain(error: BaseException) -> str | None:
-    """Return the message for an error that a user can fix; None if the traceback matters.
+    """Return the message for an error that a user can fix, or None if the traceback matters.
 
-    The type decides. Users can fix wrong values, files that are missing or cannot be read or
-    written, a full disk, and every :class:`~sce_video.utils.errors.UserError`.
+    The type of the error decides. Users can fix wrong values, files that are missing or cannot be
+    read or written, a full disk, and every :class:`~sce_video.utils.errors.UserError`.
     """
     if isinstance(error, OSError) and not isinstance(error, UserError):
-        mendable = isinstance(error, _PATH_ERRORS) or error.filename is not None
-        mendable = mendable or error.errno in _SYSTEM_ERRORS
+        fixable = isinstance(error, _PATH_ERRORS) or error.filename is not None
+        fixable = fixable or error.errno in _SYSTEM_ERRORS
         text = str(error)
-        # If the system raised it, the message is only a number and a name.
+        # The message of an error that the system raised is only a number and a name.
         if text.startswith("[Errno") and error.errno == errno.ENOENT and error.filename:
             text = f"there is no file or folder {os.fsdecode(error.filename)}"
-        return text if mendable else None
+        return text if fixable else None
     if isinstance(error, AssertionError | KeyError):
         frames = traceback.extract_tb(error.__traceback__)
         names = Path(frames[-1].filename).parts if frames else ()
@@ -226,27 +234,26 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, ValueError | UserError):
         return message_from_worker(str(error), type(error))
     if type(error).__name__ == "OutOfMemoryError":  # torch's error, without importing torch
-        return f"the GPU's memory is full ({str(error).splitlines()[0]}): lower the batch size"
+        return f"the GPU's memory is full ({str(error).splitlines()[0]}). Lower the batch size"
     return None
 
 
-_REDRAW_SECONDS = 0.1  # time between two drawings of a bar
+_REDRAW_SECONDS = 0.1  # time between two updates of a bar
 
 
 class Progress:
-    """Display of count, rate, time left and failures.
+    """Progress display with count, rate, remaining time and failures.
 
     Args:
         total: Number to count to.
         title: First words of the line.
-        stream: Stream to write to, stderr by default.
+        stream: Stream to write to; stderr by default.
         clock: Function that returns the time in seconds, for tests.
-        every: Seconds between two lines of a log file.
-        unit: Name of what is counted.
-        begin: Number done by an earlier run, which the rate leaves out.
-        write: Function that receives the lines of a log, also on a terminal, which then shows no
-            bar.
-        quiet: Whether a log gets no line at the end of a count that took less than ``every``.
+        every: Seconds between two lines in a log file.
+        unit: Name of what is counted, in the plural.
+        begin: Number that an earlier run has done, which is not part of the rate.
+        write: Function that receives the lines of a log, even on a terminal, instead of a bar.
+        quiet: Whether a log gets no final line if the work took less than ``every`` seconds.
     """
 
     def __init__(
@@ -276,15 +283,15 @@ class Progress:
         from rich.progress import Progress as Bar
 
         columns = TextColumn("{task.description}", markup=False), BarColumn(20)
-        # Without a thread, whose locks a forked loader worker would inherit.
+        # auto_refresh would start a thread, whose locks a forked loader worker would inherit.
         bar = Bar(*columns, console=Console(file=self._stream), auto_refresh=False)
         bar.add_task(self.line(), total=self.total, completed=self.count)
         bar.start()
-        atexit.register(bar.stop)  # shows the cursor again after an interrupt
+        atexit.register(bar.stop)  # so that an interrupt does not leave the cursor hidden
         return bar
 
     def advance(self, failed: int = 0, count: int = 1) -> None:
-        """Count one or more. Some of them may have failed."""
+        """Add to the count, and to the number of failures."""
         self.count += count
         self.failed += failed
         every = self._every if self._bar is None else _REDRAW_SECONDS
@@ -292,7 +299,7 @@ class Progress:
             self._show()
 
     def finish(self) -> None:
-        """Show the final count and the time taken."""
+        """Show the final count and the total time."""
         if self._bar is not None:
             self._show()
             self._bar.stop()
@@ -310,7 +317,7 @@ class Progress:
             print(self.line(), file=self._stream, flush=True)
 
     def line(self) -> str:
-        """Return the text to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
+        """Return the text to show, ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
         seconds = max(self._clock() - self._start, 1e-9)
         rate = (self.count - self._begin) / seconds
         share = 100 * self.count // self.total if self.total else 100
@@ -323,19 +330,19 @@ class Progress:
         return f"{text}, {left} left"
 
 
-#: Maximum number of problems that a command prints, followed by the number of the others.
+#: Maximum number of failures that a command prints before it only counts them
 _SHOWN = 20
 
 
 def shown_failures(
     failures: Sequence[tuple[str, str]], where: str = "", most: int = _SHOWN
 ) -> list[str]:
-    """Return a line for each of the first failures, and one that counts the others.
+    """Return a line for each of the first failures, and one that counts the rest.
 
     Args:
         failures: Path and reason of each failure.
-        where: Place where the others are listed, for the last line.
-        most: Number of failures that have a line.
+        where: Place where the rest is listed, which ends the last line.
+        most: Maximum number of failures with a line of their own.
     """
     lines = [printable_utf8(f"  {path}: {reason}") for path, reason in failures[:most]]
     rest = len(failures) - most
@@ -344,7 +351,7 @@ def shown_failures(
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, bool], None]]:
-    """Yield a function that counts a video of a total, which may have failed; it starts the bar."""
+    """Show a progress bar for videos, and yield a function of (total, failed) that counts one."""
     bar: Progress | None = None
 
     def count(total: int, failed: bool) -> None:
@@ -360,7 +367,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, bool], None]]:
 
 
 def file_progress(name: str, title: str) -> Callable[[int, int, bool], None]:
-    """Return a function of (done, total, failed) that prints the number of files and progress.
+    """Return a function of (done, total, failed) that shows the progress over files.
 
     Args:
         name: Name of the command.

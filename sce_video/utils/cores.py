@@ -1,4 +1,4 @@
-"""How many cores a process may use, how many are idle, and how many torch leaves to workers."""
+"""Cores that a process may use, cores that are idle, and cores that torch leaves to workers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Root of the control groups.
+#: Root of the control groups
 _CGROUP = Path("/sys/fs/cgroup")
-#: Seconds in which the idle time of the cores is measured. A command waits for that long.
+#: Duration for which the idle time of the cores is measured, in seconds. The command waits for it.
 _SAMPLE_SECONDS = 0.25
-#: Share of the usable cores that is taken however busy they are.
+#: At least one in this many usable cores counts as free, even if all are busy.
 _LEAST_SHARE = 4
 
 
 def usable_cores() -> int:
-    """Return the cores this process may use, by its affinity and its control group's quota."""
+    """Return the number of cores that the process's affinity and control group allow."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = (os.cpu_count() or 1) if affinity is None else len(affinity(0))
     return max(1, int(min(cores, _quota())))
@@ -26,7 +26,7 @@ def usable_cores() -> int:
 def cores_of_process() -> int:
     """Return this process's share of the usable cores, at least 1.
 
-    Processes that a launcher such as torchrun has started on this machine share them.
+    The processes that a launcher such as torchrun has started on this machine share the cores.
     """
     return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
@@ -34,8 +34,8 @@ def cores_of_process() -> int:
 def free_cores() -> int:
     """Measure for a quarter of a second how many usable cores other programs leave idle.
 
-    The result is at least a quarter of the usable cores, and 1. This process must not compute
-    meanwhile.
+    This process must not compute anything meanwhile. The result is at least 1, and at least a
+    quarter of the usable cores.
     """
     usable = usable_cores()
     before = _ticks()
@@ -55,20 +55,20 @@ def free_cores() -> int:
 
 @contextmanager
 def cores_for_workers(num_workers: int, threads: int | None = None) -> Iterator[None]:
-    """Leave this process's loader workers their cores while torch computes on a CPU.
+    """Leave cores to the loader workers of this process while torch computes on a CPU.
 
-    torch starts a thread per core, and the threads wait for each other in a busy loop: if a thread
-    shares its core with a loader worker, all others wait for it. On two cores with one worker a
-    step takes 1.75 times as long with two threads as with one (docs/performance.md). Cores that
-    other programs keep busy, or that a control group does not allow, are left out, too. Nothing is
-    changed with a GPU, or if ``OMP_NUM_THREADS`` states the number.
+    torch starts a thread per core, and the threads wait for each other in a busy loop. If a thread
+    shares its core with a loader worker, all other threads wait for it. On two cores with one
+    worker, a step takes 1.75 times as long with two threads as with one (docs/performance.md).
+    Cores that other programs keep busy, or that a control group does not allow, are left out as
+    well. Nothing changes with a GPU, or if ``OMP_NUM_THREADS`` states the number of threads.
 
     Args:
         num_workers: Number of loader workers.
-        threads: Number of threads in an earlier start of a resumed training, which is kept because
-            sums in another order are rounded differently. None to choose it.
+        threads: Number of threads when a resumed run was started. It is kept because sums in a
+            different order are rounded differently. None chooses the number.
     """
-    import torch  # imported here because a sweep counts cores without it
+    import torch  # imported here, because a sweep counts cores without torch
 
     if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
         yield
@@ -83,7 +83,7 @@ def cores_for_workers(num_workers: int, threads: int | None = None) -> Iterator[
 
 
 def _quota() -> float:
-    """Return the cores that this process's control group may use; infinite without a limit."""
+    """Return the number of cores that the control group allows, or infinity without a limit."""
     quotas = []
     for group in _groups():
         try:
@@ -98,12 +98,12 @@ def _quota() -> float:
             quotas.append(float(quota) / float(period))
         except (OSError, ValueError):
             continue
-    # A fraction of a core counts as one, and -1 stands for no limit.
+    # A fraction of a core counts as one. Without a limit, the quota is -1.
     return min((max(1.0, quota) for quota in quotas if quota > 0), default=float("inf"))
 
 
 def _groups() -> list[Path]:
-    """Return the folders of this process's control groups, each with its parent groups."""
+    """Return the folders of this process's control groups and of their parent groups."""
     found = [_CGROUP, _CGROUP / "cpu"]
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -118,7 +118,7 @@ def _groups() -> list[Path]:
 
 
 def _ticks() -> dict[int, tuple[int, int]]:
-    """Return idle and total time of each core since the start; empty if unknown."""
+    """Return idle and total time of each core since the system start, or nothing if unknown."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
         own = os.sched_getaffinity(0)
@@ -129,6 +129,6 @@ def _ticks() -> dict[int, tuple[int, int]]:
         name, *values = line.split()
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in own:
             numbers = [int(value) for value in values[:8]]
-            # Idle and waiting for a disk.
+            # A core is idle also while it waits for a disk.
             found[int(name[3:])] = sum(numbers[3:5]), sum(numbers)
     return found

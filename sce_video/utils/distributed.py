@@ -1,4 +1,4 @@
-"""Distributed runs: unwrapping a model, gathered samples, work on rank 0, errors on all ranks."""
+"""Distributed runs: gathered samples, work on rank 0, and errors that reach all ranks."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from sce_video.utils.errors import UserError
 
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value")
-#: Longest time for which the other ranks wait while one computes metrics, writes a checkpoint or
-#: uploads it. The default limit of NCCL, ten minutes, would end the training meanwhile.
+#: Longest time for which ranks wait while one computes metrics, or writes or uploads a checkpoint.
+#: NCCL's default limit of ten minutes would end the training in the meantime.
 PATIENCE = timedelta(hours=24)
-#: The group of :func:`waiting_group` for each default process group.
+#: Group of :func:`waiting_group` for each default process group
 _waiting_groups: dict[Any, Any] = {}
 
 
 def unwrap_model(model: nn.Module) -> Any:
-    """Return the module inside a wrapper such as DistributedDataParallel, or the model itself."""
+    """Return the model inside a wrapper such as DistributedDataParallel, if there is one."""
     return cast(nn.Module, model.module) if is_model_wrapper(model) else model
 
 
@@ -46,10 +46,10 @@ def _gather_interleaved(x: Tensor) -> Tensor:
 
 
 class _GatherSamples(torch.autograd.Function):
-    """:func:`_gather_interleaved` with the gradients of all ranks, added up."""
+    """:func:`_gather_interleaved`, whose gradient is the sum of the gradients on all ranks."""
 
-    # torch.distributed.nn.functional.all_gather is deprecated, and its gradient is wrong with gloo
-    # (torch 2.13) if the gathered rows are interleaved.
+    # torch.distributed.nn.functional.all_gather is deprecated. With gloo, its gradient is wrong if
+    # the gathered rows are interleaved (torch 2.13).
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -57,25 +57,25 @@ class _GatherSamples(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        gradient = gradient.clone(memory_format=torch.contiguous_format)  # reduced in place
+        gradient = gradient.clone(memory_format=torch.contiguous_format)  # it is changed in place
         all_reduce(gradient)
         return gradient[get_rank() :: get_world_size()]
 
 
 def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
-    """Return the rows of all ranks, (N, ...) of n on each of W, in the order of the global batch.
+    """Return the rows (N, ...) of all ranks in the order of the global batch.
 
-    Rank r of W has the samples r, r+W, ... of the global batch (``ResumableSampler``); the gathered
+    Rank r of W has the samples r, r+W, ... of the global batch (``ResumableSampler``). The gathered
     rows are interleaved in this order, so they do not depend on the number of ranks.
     :func:`global_positions` returns the positions of a rank's own rows. All ranks must call this
-    function with equal shapes.
+    function with tensors of the same shape.
 
     Args:
-        x: (n, ...) rows of this rank.
-        gradient: Whether the rows keep their gradient. Then the backward pass sums, for the rows of
-            a rank, the gradients of the losses of all ranks; after DistributedDataParallel's mean
-            of the parameters' gradients, W ranks equal one with the global batch if the loss is a
-            mean over each rank's samples.
+        x: (n, ...), rows of this rank.
+        gradient: Whether the rows keep their gradient. In the backward pass, a rank then receives
+            the sum of the gradients of all ranks' losses for its rows. If the loss is a mean over
+            each rank's samples, DistributedDataParallel, which averages the gradients of the
+            parameters, computes the same gradients as one rank with the global batch.
     """
     if get_world_size() == 1:
         return x if gradient else x.detach()
@@ -83,17 +83,17 @@ def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
 
 
 def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor:
-    """Return this rank's n rows (n,) among the rows of :func:`gather_samples`, int64."""
+    """Return the positions (n,) of this rank's rows in :func:`gather_samples`, int64."""
     return get_rank() + get_world_size() * torch.arange(samples, device=device)
 
 
 def waiting_group() -> Any:
     """Return a group of all ranks in which a rank may keep the others waiting for hours.
 
-    It uses gloo, so that no operation of NCCL is pending meanwhile, which its watchdog would end.
+    The group uses gloo, because NCCL's watchdog would end a pending operation.
 
     Returns:
-        The process group; None if there is only one process.
+        The process group, or None if there is only one process.
     """
     if not is_distributed():
         return None
@@ -104,7 +104,7 @@ def waiting_group() -> Any:
 
 
 def gather_objects(value: _Value) -> list[_Value]:
-    """Return the picklable values of all ranks, in the order of the ranks. All must call this."""
+    """Return the picklable values of all ranks, in the order of the ranks, which all call this."""
     return cast(list[_Value], all_gather_object(value, group=waiting_group()))
 
 
@@ -126,11 +126,11 @@ def rows_on_main_rank(parts: Sequence[Tensor]) -> Tensor | None:
     All ranks must call this.
 
     Args:
-        parts: Rows (n, C) of this rank in any number of matrices on the CPU. They have one data
-            type and one C on all ranks.
+        parts: Rows (n, C) of this rank in any number of matrices on the CPU. Data type and C must
+            be the same on all ranks.
 
     Returns:
-        (N, C) rows, in the order of the ranks and of their parts; (0, 0) without rows.
+        Rows (N, C) in the order of the ranks and of their parts, or (0, 0) if there are none.
     """
     shapes = objects_on_main_rank([tuple(part.shape) for part in parts])
     if shapes is None:
@@ -150,36 +150,28 @@ def rows_on_main_rank(parts: Sequence[Tensor]) -> Tensor | None:
 
 
 def wait_for_all_ranks() -> None:
-    """Return when all ranks have called this."""
+    """Wait until all ranks have called this."""
     if is_distributed():
         distributed.barrier(waiting_group())
 
 
-@contextmanager
-def _threads_of_all_ranks() -> Iterator[None]:
-    """Let torch compute with all cores of this machine in the block, if there are several ranks."""
-    before = torch.get_num_threads()
-    if get_world_size() > 1:
-        torch.set_num_threads(max(before, usable_cores()))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
-    """Call a function on rank 0; all ranks return its result or raise its exception.
+    """Call a function on rank 0, and return its result or raise its exception on all ranks.
 
-    All ranks must call this. Result and exceptions must be picklable. Rank 0 has a thread for each
-    core meanwhile, because the others wait and torchrun leaves each of them one thread.
+    All ranks must call this. The result and exceptions must be picklable. In the meantime, rank 0
+    has a thread for each core, because the others wait, and torchrun gives each only one thread.
     """
     answer: list[Any] = [None, None]
     if is_main_process():
+        threads = torch.get_num_threads()
         try:
-            with _threads_of_all_ranks():
-                answer[0] = function()
-        except Exception as error:  # sent to the other ranks, then raised on all
+            if get_world_size() > 1:
+                torch.set_num_threads(max(threads, usable_cores()))
+            answer[0] = function()
+        except Exception as error:  # sent to the other ranks, and then raised on all
             answer[1] = error
+        finally:
+            torch.set_num_threads(threads)
     broadcast_object_list(answer, src=0, group=waiting_group())
     if answer[1] is not None:
         raise answer[1]
@@ -187,16 +179,16 @@ def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
 
 
 class OtherRankError(UserError, RuntimeError):
-    """Another rank failed; the message contains its error."""
+    """Error that is raised because another rank failed. The message contains that rank's error."""
 
 
 @contextmanager
 def all_or_none(what: str) -> Iterator[None]:
-    """Raise on all ranks if the block fails on one of them.
+    """Raise an error on all ranks if the block fails on one of them.
 
-    All ranks must enter the context, and collective operations within the block may still hang. Use
-    it around work that each rank does alone. ``what`` names the work, for example "extracting
-    features".
+    All ranks must enter the context. Use it around work that each rank does alone, because
+    collective operations inside the block may still hang. ``what`` names the work, for example
+    "extracting features".
 
     Raises:
         OtherRankError: If another rank failed and this rank did not.
@@ -204,7 +196,7 @@ def all_or_none(what: str) -> Iterator[None]:
     error = None
     try:
         yield
-    except Exception as caught:  # sent to the other ranks first, since they wait in all_gather
+    except Exception as caught:  # first sent to the other ranks, which wait in all_gather
         error = caught
     messages = gather_objects(None if error is None else f"{type(error).__name__}: {error}")
     if error is not None:
@@ -218,7 +210,7 @@ def leave_process_group(status: int = 0) -> None:
     """Wait for all ranks and leave the process group at the end of a distributed program.
 
     With gloo, this exits the process with ``status``, because gloo's threads occasionally abort a
-    process that ends in the usual way. A launcher would report that as a failed training run.
+    process that ends in the usual way, which a launcher would report as a failed training run.
     """
     if not is_distributed():
         return

@@ -1,33 +1,33 @@
-"""Base classes of errors that a user can fix."""
+"""Base classes of errors that a user can fix, and warnings with a name."""
 
 from __future__ import annotations
 
 import signal
 
-#: Signals by which a process ends that crashes in its own code. Any other comes from outside: from
-#: the system when memory runs out, from a scheduler, or from a user.
+#: Signals that end a process because of a crash in its own code. All other signals come from
+#: outside: from the system if memory runs out, from a scheduler, or from a user.
 CRASH_SIGNALS = frozenset(
     (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 )
 
 
 class UserError(Exception):
-    """An error in settings, files or the machine, with a message that explains what to do.
+    """An error in settings, files or the machine, whose message explains what to do.
 
-    A command prints it as one line and ends with status 2 (:mod:`sce_video.utils.command`).
+    A command prints the message as one line, and exits with status 2.
     """
 
 
 class MissingPackageError(UserError, ImportError):
-    """An optional package is needed and cannot be imported."""
+    """Error that is raised if an optional package is needed but cannot be imported."""
 
 
 def message_from_worker(text: str, kind: type[BaseException]) -> str:
-    """Return the message of an exception that a loader worker has raised; any other text unchanged.
+    """Extract the message from an exception of a loader worker, and return other texts unchanged.
 
-    A ``DataLoader`` raises a worker's exception again as ``kind(text)``, where the text is the
-    worker's traceback, which ends with "package.Kind: message". The constructors of our errors call
-    this, so that their messages are the same with and without workers.
+    A ``DataLoader`` raises a worker's exception again as ``kind(text)``. The text is the worker's
+    traceback, which ends with "package.Kind: message". The constructors of our errors call this
+    function, so that their messages are the same with and without workers.
     """
     if not text.startswith(f"Caught {kind.__name__} "):
         return text
@@ -35,9 +35,9 @@ def message_from_worker(text: str, kind: type[BaseException]) -> str:
 
 
 class NamedWarning(str):
-    """Alarm: a sentence with advice, its name and the numbers that it compares.
+    """An alarm: a sentence with advice, the name of the alarm, and the numbers that it compares.
 
-    The names are listed in docs/logging.md. ``level`` is ``error`` if continuing wastes time.
+    docs/logging.md lists the names. ``level`` is ``error`` if continuing is a waste of time.
     """
 
     alarm: str

@@ -1,4 +1,4 @@
-"""Files that survive a full disk, a crash or a kill, and JSON that may be untrusted."""
+"""Writing of files that survive a full disk or a crash, and reading of files that are untrusted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,13 @@ _UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.part", re.S
 
 
 class WriteError(UserError, OSError):
-    """A file cannot be written. The message names file and reason, and old content is unchanged."""
+    """Error that is raised if a file cannot be written. Old content is unchanged."""
 
 
 def write_error(path: str | Path, error: OSError) -> WriteError:
-    """Return the WriteError for a failed attempt to write ``path``."""
+    """Convert the error of a failed attempt to write ``path``."""
     reason = error.strerror or str(error)
-    name = error.filename  # a folder in the way, or one that cannot be created
+    name = error.filename  # for example, a folder that cannot be created
     if name not in (None, str(path)) and not os.fsdecode(name).endswith(".part"):
         reason += f": {name}"
     explained = WriteError(f"cannot write {path}: {reason}")
@@ -48,13 +48,13 @@ def write_error(path: str | Path, error: OSError) -> WriteError:
 
 
 class IrregularFileError(UserError, OSError):
-    """A FIFO, device or socket cannot be opened as a file, or a link cannot be written to."""
+    """Error for a FIFO, device or socket instead of a file, or for a link that would be written."""
 
 
 def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
-    """Check that a path is free, a regular file or a folder, and, if ``written``, not a link.
+    """Check that a path is free, a regular file or a folder and, if it is ``written``, not a link.
 
-    A FIFO would block for ever, and opening a device may have side effects. A link in an unpacked
+    A FIFO would block forever, and opening a device may have side effects. A link in an unpacked
     run folder may point to any file of the user.
 
     Raises:
@@ -62,21 +62,21 @@ def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
     """
     try:
         mode = os.stat(path, follow_symlinks=not written).st_mode
-    except OSError:  # a missing file raises the error of opening it
+    except OSError:  # opening the file reports it
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        problem = "is not a regular file (a FIFO, a device or a socket): put a file in its place"
+        problem = "is not a regular file (a FIFO, a device or a socket). Put a file in its place"
         if stat.S_ISLNK(mode):
-            problem = "is a symbolic link, and nothing is written through a link: remove it"
+            problem = "is a symbolic link, and nothing is written through a link. Remove it"
         error = IrregularFileError(f"{os.fsdecode(path)} {problem}")
         error.strerror = f"it {problem}"
         raise error
 
 
 def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """Open a regular file without waiting; for ``open(path, mode, opener=regular_file)``.
+    """Open a regular file without waiting, as ``open(path, mode, opener=regular_file)``.
 
-    All code that reads, appends to, truncates or locks a file by name opens it here.
+    All code that reads, appends to, truncates or locks a named file uses this opener.
 
     Raises:
         IrregularFileError: If the path is not a regular file or folder.
@@ -84,7 +84,7 @@ def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """
     written = bool(flags & (os.O_WRONLY | os.O_RDWR))
     check_regular(path, written)
-    flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if written else 0)  # it may have changed since
+    flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if written else 0)  # the path may have changed since
     descriptor = os.open(path, flags, 0o666)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -94,26 +94,26 @@ def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-#: The last bytes of an SQLite journal that names another file.
+#: Last bytes of an SQLite journal that names another file
 _NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
 
 
 def check_sqlite_file(path: Path, mode: str = "rb+") -> None:
-    """Refuse an untrusted file that SQLite may not open, because it acts on what a file contains.
+    """Refuse an untrusted file that SQLite should not open.
 
-    An empty file is accepted, as by SQLite. Any other file must begin like SQLite's files. SQLite
-    also removes a file that a journal names if a transaction of several databases was interrupted.
-    This package never uses such transactions.
+    A file must begin like SQLite's files, or be empty, which SQLite accepts as well. If a
+    transaction over several databases was interrupted, SQLite removes a file that the journal
+    names. This package never uses such transactions, so a journal must not name a file.
 
     Args:
         path: Path of the database, which need not exist.
         mode: Mode in which it will be opened, "rb" or "rb+".
 
     Raises:
-        ValueError: If the file is not a database, or its journal names another file.
-        IrregularFileError: If it is not a regular file, or a link that would be written through.
+        ValueError: If the file is not a database, or if its journal names another file.
+        IrregularFileError: If it is not a regular file, or if a link would be written through.
     """
-    if os.path.lexists(path):  # SQLite itself would follow a link, and make what it points to
+    if os.path.lexists(path):  # SQLite itself would follow a link, and create its target
         with open(path, mode, opener=regular_file) as file:
             if file.read(16) not in (b"", b"SQLite format 3\0"):
                 raise ValueError("it is not an SQLite file")
@@ -122,19 +122,19 @@ def check_sqlite_file(path: Path, mode: str = "rb+") -> None:
         with open(journal, "rb", opener=regular_file) as file:
             file.seek(size - len(_NAMES_A_FILE))
             if file.read() == _NAMES_A_FILE:
-                raise ValueError(f"{journal.name} names another file: remove it")
+                raise ValueError(f"{journal.name} names another file. Remove it")
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Read a regular file (:func:`regular_file`)."""
+    """Read a regular file as bytes (:func:`regular_file`)."""
     with open(path, "rb", opener=regular_file) as file:
         return file.read()
 
 
 def text_encoding(path: str | os.PathLike[str]) -> str:
-    """Return the encoding of a user's text file: UTF-8, or UTF-16 if it begins like UTF-16.
+    """Return the encoding of a user's text file, UTF-8 or UTF-16, depending on how it begins.
 
-    Spreadsheet programs write UTF-16 when Unicode text is chosen.
+    Spreadsheet programs write UTF-16 if the user chooses Unicode text.
     """
     with open(path, "rb", opener=regular_file) as file:
         begins_with = file.read(2)
@@ -143,7 +143,7 @@ def text_encoding(path: str | os.PathLike[str]) -> str:
 
 
 def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
-    """Read a regular text file in the encoding that :func:`text_encoding` detects."""
+    """Read a regular text file with the encoding that :func:`text_encoding` detects."""
     encoding = text_encoding(path)
     with open(path, encoding=encoding, errors=errors, opener=regular_file) as file:
         return file.read()
@@ -153,16 +153,16 @@ def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder, and rename it to ``path`` if the block succeeds.
 
-    A reader sees either the old or the complete new file at any moment. If the block raises, the
-    file at ``path`` is unchanged and the temporary one is removed. The folder is created if needed,
-    and the new content is flushed to disk before the old file is replaced.
+    At any moment, a reader sees either the old file or the complete new one. If the block fails,
+    the file at ``path`` is unchanged, and the temporary one is removed. The folder is created if
+    needed, and the new content is flushed to disk before the old file is replaced.
 
-    For a URL (:func:`~sce_video.utils.storage.is_url`), the path is in the folder for temporary
-    files. It becomes the object if the block succeeds. If only the upload fails, the file is kept
-    and the message names it.
+    For a URL (:func:`~sce_video.utils.storage.is_url`), the temporary file is uploaded if the block
+    succeeds. If only the upload fails, the file is kept, and the message names it.
 
     Raises:
-        WriteError: If an OSError occurs in the block or for the folder, the rename or the upload.
+        WriteError: If an OSError occurs in the block, or when creating the folder, renaming the
+            file or uploading it.
     """
     if is_url(path):
         with _atomic_object(str(path)) as temporary:
@@ -176,33 +176,33 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         with open(temporary, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except UserError:  # its message states the problem, which may concern the input
+    except UserError:  # its message already explains the problem, which may concern the input
         raise
     except OSError as error:
         raise write_error(path, error) from error
     finally:
-        with contextlib.suppress(OSError):  # a read-only folder has none
+        with contextlib.suppress(OSError):  # the folder may be read-only
             temporary.unlink(missing_ok=True)
 
 
 def unfinished_path(path: Path) -> Path:
-    """Return a path next to another. :func:`remove_unfinished` removes it after a kill."""
-    # Processes of several machines on one file system may have the same id.
+    """Return a path next to ``path``, which :func:`remove_unfinished` removes after a crash."""
+    # The random part differs even for processes with the same id on several machines.
     name = f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part"
     _MADE_HERE.add(name)
     return path.with_name(name)
 
 
-#: Names that this process has given. A restarted container often gives a process the id of the
-#: killed one, so the id in a name does not tell whether this process is writing there.
+#: Names that this process has chosen. In a restarted container, a process often has the same id as
+#: the killed one, so the id in a name does not show whether this process is writing the file.
 _MADE_HERE: set[str] = set()
 
 
 def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
     """Remove files that killed processes left at paths of :func:`unfinished_path` in a folder.
 
-    With a ``name``, only files and folders that should have got it are removed. Files that a
-    running process of this machine is writing stay. Call this function before writing there.
+    With a ``name``, only files and folders that were to be renamed to it are removed. Files that a
+    running process on this machine is writing are kept. Call this before writing to the folder.
     """
     for path in Path(folder).glob(".*.part"):
         found = _UNFINISHED.fullmatch(path.name)
@@ -224,7 +224,7 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
 
 @contextmanager
 def _atomic_object(url: str) -> Iterator[Path]:
-    """Write an object in a store like :func:`atomic_file`."""
+    """Write an object to a store like :func:`atomic_file`."""
     with contextlib.ExitStack() as removal:
         try:
             folder = tempfile.mkdtemp(prefix="sce_video_")
@@ -238,8 +238,8 @@ def _atomic_object(url: str) -> Iterator[Path]:
         try:
             put_file(temporary, url)
         except ObjectStoreError as error:
-            removal.pop_all()  # the complete file is kept
-            raise WriteError(f"{error}; the complete file is {temporary}") from error
+            removal.pop_all()  # keeps the complete file
+            raise WriteError(f"{error}. The complete file is {temporary}") from error
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -249,12 +249,12 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file atomically; paths in it that are not UTF-8 keep their bytes."""
+    """Write a text file atomically. Paths that are not UTF-8 keep their bytes."""
     write_bytes(path, text.encode("utf-8", errors="surrogateescape"))
 
 
-def write_json(path: str | Path, content: dict[str, Any]) -> None:
-    """Write a JSON file atomically. An iterator value becomes a list, written item by item."""
+def write_json(path: str | Path, content: Mapping[str, object]) -> None:
+    """Write a JSON file atomically. A value that is an iterator is written as a list, in steps."""
     with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         between = "{\n  "
         for key, value in content.items():
@@ -272,7 +272,7 @@ def write_json(path: str | Path, content: dict[str, Any]) -> None:
 
 
 def append_text(path: str | Path, text: str) -> None:
-    """Append to a text file of this process, created if needed: everything or WriteError."""
+    """Append to a text file, created if needed. After a WriteError, the file is unchanged."""
     left = memoryview(text.encode("utf-8"))
     try:
         descriptor = regular_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -280,7 +280,7 @@ def append_text(path: str | Path, text: str) -> None:
             before = os.fstat(descriptor).st_size
             try:
                 while left:
-                    left = left[os.write(descriptor, left) :]  # a nearly full disk writes a part
+                    left = left[os.write(descriptor, left) :]  # a part, if the disk is nearly full
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, before)
@@ -291,15 +291,15 @@ def append_text(path: str | Path, text: str) -> None:
         raise write_error(path, error) from error
 
 
-#: Version of each URL that this process has read, so that it and its forked workers see one.
+#: Local copy of each URL that this process has read, so that its forked workers use the same one
 _read: dict[str, Path] = {}
 
 
 def file_identity(path: str | os.PathLike[str]) -> list[int] | None:
-    """Return size, modification time and inode, which reveal a replaced file; None without one.
+    """Return size, modification time and inode, by which a replaced file is detected.
 
-    Archives restore modification times, and two networks of one kind have the same size, so the
-    inode is needed.
+    The inode is needed because archives restore modification times, and two networks of one kind
+    have the same size. The result is None if there is no file.
     """
     try:
         status = os.stat(path)
@@ -309,7 +309,7 @@ def file_identity(path: str | os.PathLike[str]) -> list[int] | None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of copies: ``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache."""
+    """Return the cache folder: ``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache."""
     given = os.environ.get("SCE_VIDEO_CACHE")
     default = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given) if given else Path(default) / "sce_video"
@@ -318,9 +318,9 @@ def cache_folder() -> Path:
 def local_copy(path: str | Path, newest: bool = False) -> Path:
     """Return a plain path unchanged, or for a URL the path of a local copy with the same name.
 
-    A copy is kept until the object changes, and the folder may be removed at any time. Processes of
-    one machine download an object once. ``newest`` requests the current version from the store. By
-    default, a process uses the version that it read first, without a request.
+    A copy is kept until the object changes, and all processes of a machine share it. The cache
+    folder may be removed at any time. ``newest`` asks the store for the current version. By
+    default, a process keeps using the version that it read first.
 
     Raises:
         FileNotFoundError: If the object does not exist.
@@ -340,14 +340,14 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ObjectStoreError(
-                f"{url} cannot be kept in {folder}: {error.strerror}; SCE_VIDEO_CACHE names "
+                f"{url} cannot be stored in {folder}: {error.strerror}. Set SCE_VIDEO_CACHE to "
                 "another folder"
             ) from error
-        from filelock import FileLock  # imported here: only a download needs it
+        from filelock import FileLock  # imported here, because only downloads need it
 
         with FileLock(folder / "lock"):
             if not copy.is_file():
-                with contextlib.suppress(OSError):  # earlier versions of the object
+                with contextlib.suppress(OSError):  # removes earlier versions of the object
                     for version in filter(Path.is_dir, folder.iterdir()):
                         shutil.rmtree(version, ignore_errors=True)
                 with atomic_file(copy) as unfinished:
@@ -360,13 +360,13 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
 def output_file(path: str | Path) -> Iterator[Path]:
     """Yield a plain path, or for a URL a local path that is uploaded if the block succeeds.
 
-    The local path of a URL is always the same, so work that keeps its state next to its output can
-    be resumed. After a failed upload the file stays there.
+    The local path of a URL is always the same, so work that stores its state next to its output can
+    be resumed. If the upload fails, the local file is kept.
 
     Raises:
-        ObjectStoreError: If the bucket does not exist or the store cannot be read, before the
-            block.
-        WriteError: If the upload has failed. The message names the local file.
+        ObjectStoreError: If the bucket does not exist or the store cannot be read. This is checked
+            before the block.
+        WriteError: If the upload fails. The message names the local file.
     """
     if not is_url(path):
         yield Path(path)
@@ -379,7 +379,7 @@ def output_file(path: str | Path) -> Iterator[Path]:
     try:
         put_file(local, url)
     except ObjectStoreError as error:
-        raise WriteError(f"{error}; the complete file is {local}") from error
+        raise WriteError(f"{error}. The complete file is {local}") from error
     local.unlink()
 
 
@@ -387,12 +387,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:16]
 
 
-#: Maximum depth of lists and objects in JSON: untrusted files must not exhaust the recursion limit.
+#: Maximum depth of lists and objects in JSON, so that no file exhausts the recursion limit
 _MAX_DEPTH = 50
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON; ValueError, with ``where``, if it is invalid or nested more than 50 deep."""
+    """Parse JSON, or raise ValueError, with ``where``, if it is invalid or more than 50 deep."""
     try:
         value = json.loads(text)
         _check_depth(value, 0)
@@ -403,7 +403,7 @@ def parse_json(text: str, where: str) -> Any:
 
 def _check_depth(value: Any, depth: int) -> None:
     if depth > _MAX_DEPTH:
-        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+        raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             if isinstance(item, dict | list):
@@ -411,11 +411,11 @@ def _check_depth(value: Any, depth: int) -> None:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Return the JSON data of a file in UTF-8, with or without a byte order mark.
+    """Read a JSON file in UTF-8, with or without a byte order mark.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If the text is not valid JSON or is nested more than 50 deep.
+        ValueError: If the text is not valid JSON or is nested more than 50 levels deep.
     """
     return parse_json(_read_text(path), str(path))
 
@@ -423,10 +423,10 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def read_json_lines(
     path: str | os.PathLike[str], damaged: list[str] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (file and line number for messages, object) of the lines that are not blank.
+    """Yield the object on each line that is not blank, with its file and line number for messages.
 
-    A last line without line break that is not JSON is left out, because its writer was killed. A
-    damaged line raises ValueError. If ``damaged`` is given, the message is added to it instead.
+    If the last line has no line break and is not JSON, its writer was killed, and it is left out.
+    Other damaged lines raise ValueError, or their messages are added to ``damaged`` if it is given.
     """
     lines = _read_text(path, "strict" if damaged is None else "surrogateescape").split("\n")
     for number, line in enumerate(lines, 1):

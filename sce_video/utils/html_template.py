@@ -1,31 +1,30 @@
-"""Pages from jinja2 templates."""
+"""HTML pages from jinja2 templates."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sce_video.utils.command import printable_utf8, printable_values
 
 
 def render_template(
-    package: str, name: str, values: dict[str, Any], escape: Callable[[str], Any] | None = None
+    package: str, name: str, values: Mapping[str, Any], escape: Callable[[str], Any] | None = None
 ) -> str:
-    r"""Render a template in ``<package>/templates``; every value in it is escaped.
+    r"""Render a template in ``<package>/templates``, in which every value is escaped.
 
-    ``escape`` returns a text as literal markup of the page (an object with ``__html__``). None
-    escapes HTML.
+    ``escape`` converts text to markup of the page, an object with ``__html__``. None escapes HTML.
 
-    Control and bidirectional characters are written as in Python, because a name may contain them:
-    ``\\u202e`` reverses the text after it. Line breaks and tabs are kept. A template variable that
-    ``values`` lacks raises jinja2.TemplateError.
+    Control and bidirectional characters are written as in Python, because a file name may contain
+    them. For example, ``\\u202e`` reverses the text after it. Line breaks and tabs are kept. A
+    variable of the template that ``values`` lacks raises jinja2.TemplateError.
     """
-    import jinja2  # imported here, since only the pages need it
+    import jinja2  # imported here, because only pages need it
 
     def escaped(value: Any) -> Any:
-        if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers, and our own HTML
+        if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers and our own HTML
             return value
         if escape is not None:
             return escape(value)

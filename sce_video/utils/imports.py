@@ -1,4 +1,4 @@
-"""Import all modules of a package, or each of its names on first use."""
+"""Import of all modules in a package, or of each of its names on first use."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 def import_submodules(package_name: str, path: Iterable[str]) -> None:
     """Import the modules of a package in alphabetical order, so that their classes are registered.
 
-    The package's own ``__init__`` calls it: ``import_submodules(__name__, __path__)``.
+    The ``__init__`` of the package calls ``import_submodules(__name__, __path__)``.
     """
     for module in pkgutil.iter_modules(path, prefix=f"{package_name}."):
         importlib.import_module(module.name)
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package that imports each name on first use.
+    """Return the ``__getattr__`` of a package that imports each of its names on first use.
 
-    A light module of a package (options, paths) therefore needs none of the heavy ones.
+    With it, importing a light module of the package does not import the heavy ones.
 
     Args:
         package: Name of the package.
@@ -28,7 +28,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
     """
 
     def get(name: str) -> Any:
-        if name not in modules:  # a sub-module is found by the import system
+        if name not in modules:  # the import system finds submodules
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
 

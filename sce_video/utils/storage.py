@@ -1,8 +1,8 @@
 """Files in object stores, ``s3://bucket/key`` and ``gs://bucket/key``, through fsspec.
 
-Credentials, region and endpoint are found as in the stores' own clients: environment variables
-(``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...), profiles, the role of the machine. An object
-appears whole or not at all, because the last request joins the parts of a large one.
+As in the stores' own clients, credentials, region and endpoint come from environment variables
+(``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...), profiles or the role of the machine. An object
+appears completely or not at all, because the last request joins the parts of a large object.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.utils.errors import MissingPackageError, UserError
+from sce_video.utils.records import at
 
-#: Package that reads and writes a scheme, and the extra of this package that installs it.
+#: Package that reads and writes a scheme, and the extra of this package that installs it
 _PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gs")}
-# With these limits an error is raised within a minute, and in most cases within seconds.
-#: Seconds to connect.
+# With these limits, an error is raised within a minute, and in most cases within seconds.
+#: Time limit for connecting, in seconds
 _CONNECT = 5
-#: Seconds without a byte.
+#: Time limit without receiving a byte, in seconds
 _READ = 15
-#: Maximum number of attempts for a request.
+#: Maximum number of attempts for a request
 _ATTEMPTS = 3
-#: S3 statuses that ask the client to retry later: SlowDown is 503.
+#: Statuses by which S3 asks the client to retry later, for example 503 for SlowDown
 _BUSY = (429, 500, 502, 503, 504)
 #: Number of attempts after such a status, which take 63 to 126 seconds. The client's own retries
-#: end sooner: in its standard mode all requests of a process share a budget, which half of them
-#: failing use up within 250, and each waits for 2 s at most.
+#: end sooner. In its standard mode, each waits for at most 2 s, and all requests of a process share
+#: a budget, which is used up after 250 requests if half of them fail.
 _BUSY_ATTEMPTS = 16
-#: Maximum number of seconds between two of these attempts.
+#: Maximum time between two of these attempts, in seconds
 _LONGEST_WAIT = 10.0
-_ABORT = 2.0  # seconds to remove the parts of an interrupted upload
-#: Words in the names of connection errors: EndpointConnectionError, ClientConnectorError, ...
+_ABORT = 2.0  # time limit for removing the parts of an interrupted upload, in seconds
+#: Words in the names of connection errors, such as EndpointConnectionError or ClientConnectorError
 _CONNECTION_WORDS = ("Connect", "Timeout", "gaierror")
-#: Environment variable: addresses of tables, separated by spaces, that a run or an index may name.
+#: Environment variable with the addresses of tables, separated by spaces, that files may name
 STORES = "SCE_VIDEO_STORES"
 _uploads: set[Future] = set()  # in progress
 
 
 class ObjectStoreError(UserError, OSError):
-    """An object store refuses a request. The message names credentials, bucket or network."""
+    """Error that is raised if a request to an object store fails. The message names the cause."""
 
 
 @dataclass(frozen=True)
@@ -55,36 +56,31 @@ class StoredFile:
     """An object below a folder."""
 
     name: str  # last part of its key
-    size: int  # bytes
-    time: float  # when it was written, seconds since 1970
-    version: str  # changes with the content (the ETag, where the store has one)
+    size: int  # in bytes
+    time: float  # time of writing, in seconds since 1970
+    version: str  # changes with the content; the ETag, if the store has one
 
 
 def is_url(path: Any) -> bool:
-    """Return whether a path is in an object store: text that starts with ``s3://`` or ``gs://``."""
+    """Return whether a path is in an object store, which means ``s3://...`` or ``gs://...``."""
     return isinstance(path, str) and path.startswith(tuple(f"{name}://" for name in _PACKAGES))
 
 
 def trusted_stores(given: str | Path | None = None) -> set[str]:
-    """Return the addresses that the user has named in ``given`` or :data:`STORES`.
+    """Return the addresses that the user named in ``given`` or :data:`STORES`.
 
-    No other addresses may be contacted.
+    Only these addresses may be contacted.
     """
     return {str(given).rstrip("/"), *os.environ.get(STORES, "").split()}
 
 
-def path_or_url(text: str) -> str | Path:
-    """Return a URL unchanged, anything else as a Path, which would drop one slash of a URL."""
-    return text if is_url(text) else Path(text)
-
-
 def absolute(path: str | Path) -> str:
-    """Return a URL unchanged, a path absolute and without links."""
+    """Return a URL unchanged, or the absolute path without links."""
     return str(path) if is_url(path) else str(Path(path).resolve())
 
 
 def join(folder: str | Path, name: str) -> str:
-    """Join a folder or URL and a name; an absolute name or URL stays alone, as with paths."""
+    """Join a folder or URL with a name. If the name is absolute or a URL, it is the result."""
     if is_url(name) or not is_url(folder):
         return name if is_url(name) else str(Path(folder) / name)
     return f"{str(folder).rstrip('/')}/{name}"
@@ -97,7 +93,7 @@ def split(url: str) -> tuple[str, str]:
 
 
 def exists(path: str | Path) -> bool:
-    """Return whether a file or object exists; ObjectStoreError if the store cannot be reached."""
+    """Return whether a file or object exists, with the store errors of :func:`find`."""
     if not is_url(path):
         return os.path.isfile(path)
     try:
@@ -108,7 +104,7 @@ def exists(path: str | Path) -> bool:
 
 
 def size(path: str | Path) -> int:
-    """Return the size of a file or object in bytes. The errors are the same as for :func:`find`."""
+    """Return the size of a file or object in bytes, with the errors of :func:`find`."""
     return find(str(path)).size if is_url(path) else os.path.getsize(path)
 
 
@@ -116,8 +112,8 @@ def find(url: str) -> StoredFile:
     """Return size, time and version of an object.
 
     Raises:
-        FileNotFoundError: If the object does not exist. The message lists the objects below a
-            folder.
+        FileNotFoundError: If the object does not exist. For a folder, the message lists its
+            objects.
         ObjectStoreError: If the bucket does not exist, or the store cannot be reached.
     """
     try:
@@ -127,12 +123,12 @@ def find(url: str) -> StoredFile:
         raise FileNotFoundError(f"there is no {url}") from error
     if info["type"] == "directory":
         names = ", ".join(file.name for file in list_files(url)[:5]) or "none"
-        raise FileNotFoundError(f"{url} is a folder: give a file in it (there are: {names})")
+        raise FileNotFoundError(f"{url} is a folder. Name a file in it ({names})")
     return _stored(info)
 
 
 def list_files(url: str) -> list[StoredFile]:
-    """Return the objects directly below a folder, by name; none if the folder does not exist.
+    """Return the objects directly below a folder, sorted by name, or none if there is no folder.
 
     Raises:
         ObjectStoreError: If the bucket does not exist, or the store cannot be reached.
@@ -153,23 +149,22 @@ def get_file(url: str, path: str | Path) -> None:
 
     Raises:
         FileNotFoundError: If the object does not exist.
-        ObjectStoreError: If the bucket does not exist, the store cannot be read, or it has sent
-            something else: fewer bytes than the object has, or bytes that differ from S3's
-            checksum.
+        ObjectStoreError: If the bucket does not exist, the store cannot be read, or the received
+            data are incomplete or do not match S3's checksum.
     """
     expected = size(url)
-    # Ranges of an object, which are read at a time by default, have no checksum.
+    # By default, several ranges of an object are read at a time, which have no checksum.
     options = {"max_concurrency": 1} if url.startswith("s3:") else {}
     with _explained("read", url):
         _filesystem(url).get_file(url, os.fspath(path), **options)
     if os.path.getsize(path) != expected:
         raise ObjectStoreError(
-            f"{url} was read in part: {os.path.getsize(path)} of {expected} bytes; try again"
+            f"only {os.path.getsize(path)} of {expected} bytes of {url} were read. Try again"
         )
 
 
 def put_file(path: str | Path, url: str) -> None:
-    """Upload a file. At any moment the object is the old one or the complete new one.
+    """Upload a file. At any moment, the object is either the old one or the complete new one.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -196,13 +191,13 @@ def put_file(path: str | Path, url: str) -> None:
 
 
 def cancel_uploads() -> None:
-    """End the uploads in progress in other threads: their calls raise a ObjectStoreError."""
+    """End the uploads of other threads, whose calls then raise an ObjectStoreError."""
     for upload in list(_uploads):
         upload.cancel()
 
 
 async def _remove_parts(files: Any, url: str) -> None:
-    """Remove the parts of unfinished uploads of an object; s3fs does so after errors only."""
+    """Remove the parts of an object's unfinished uploads, as s3fs does only after errors."""
     bucket, key, _ = files.split_path(url)
     found = await files._call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
     for upload in found.get("Uploads", []):
@@ -211,22 +206,22 @@ async def _remove_parts(files: Any, url: str) -> None:
 
 
 def remove(url: str) -> None:
-    """Remove an object, if there is one; ObjectStoreError if the store cannot be written."""
+    """Remove an object if it exists. ObjectStoreError means that the store cannot be written."""
     with _explained("removed", url), suppress(FileNotFoundError):
         _filesystem(url).rm_file(url)
 
 
 def _filesystem(url: str) -> Any:
-    """Return a URL's fsspec file system, one per process and thread, without cached listings."""
+    """Return the fsspec file system for a URL, one per process and thread, without a cache."""
     scheme = url.partition("://")[0]
     package, extra = _PACKAGES[scheme]
     if url.rstrip("/") == f"{scheme}:":
-        raise ValueError(f"{url!r} names no bucket")
+        raise ValueError(f"{url!r} does not name a bucket")
     try:
         importlib.import_module(package)
     except ImportError as error:
         raise MissingPackageError(
-            f"{url} needs the package {package} ({error}): pip install 'sce-video[{extra}]'"
+            f"{url} needs the package {package} ({error}). Run pip install 'sce-video[{extra}]'"
         ) from error
     import fsspec
 
@@ -240,16 +235,16 @@ def _filesystem(url: str) -> Any:
     if scheme == "s3":
         events = files.connect().meta.events
         events.register_first("needs-retry.s3", _wait_if_busy, unique_id=__name__)
-    files.retries = 1  # retries of s3fs around the client's retries
+    files.retries = 1  # no retries of s3fs in addition to the client's
     return files
 
 
 def _wait_if_busy(attempts: int, response: tuple | None, **event: Any) -> float | None:
-    """Return the seconds to wait before repeating a request to a busy store, else None."""
+    """Return how many seconds to wait before a request to a busy store is repeated, or None."""
     if response is None or response[0].status_code not in _BUSY or attempts >= _BUSY_ATTEMPTS:
         return None
     longest = min(0.5 * 2 ** (attempts - 1), _LONGEST_WAIT)
-    return random.uniform(longest / 2, longest)  # otherwise, all machines would retry together
+    return random.uniform(longest / 2, longest)  # random, so that machines do not retry together
 
 
 def _stored(info: dict[str, Any]) -> StoredFile:
@@ -261,7 +256,7 @@ def _stored(info: dict[str, Any]) -> StoredFile:
 
 @contextmanager
 def _explained(done: str, url: str) -> Iterator[None]:
-    """Raise errors of the client, which may be of any type, as an ObjectStoreError."""
+    """Raise the client's errors, which may have any type, as an ObjectStoreError."""
     try:
         yield
     except (UserError, ValueError):
@@ -276,9 +271,9 @@ def _explained(done: str, url: str) -> Iterator[None]:
 
 def _response(error: BaseException) -> tuple[str, int]:
     """Return code and status of the store's response that made s3fs raise an error."""
-    answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None) or {}
-    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return str(answer.get("Error", {}).get("Code", "")), status
+    answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    status = at(answer, "ResponseMetadata.HTTPStatusCode", int)
+    return str(at(answer, "Error.Code") or ""), status or 0
 
 
 def _reason(error: Exception) -> str:
@@ -287,30 +282,30 @@ def _reason(error: Exception) -> str:
         return "the upload was interrupted"
     if "Checksum" in name:
         return (
-            f"what arrived is not what was stored ({_text(error)}): try again, and if it stays so "
-            "write the object again"
+            f"the received data differ from the stored data ({_text(error)}). Try again. If this "
+            "does not help, write the object again"
         )
     if _response(error)[1] in _BUSY:
-        return f"the store is too busy, for over a minute ({_text(error)}): try again later"
+        return f"the store has been too busy for over a minute ({_text(error)}). Try again later"
     if "Credential" in name or "Profile" in name:
         return (
-            f"{_text(error)}: give the store's credentials, for S3 AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or a profile"
+            f"{_text(error)}. Set the store's credentials (for S3, AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY) or a profile"
         )
     if isinstance(error, PermissionError):
-        return f"access denied ({_text(error)}): are these the credentials of this bucket?"
+        return f"access denied ({_text(error)}). Check whether the credentials belong to the bucket"
     if isinstance(error, TimeoutError | ConnectionError) or any(
         word in name for word in _CONNECTION_WORDS
     ):
         return (
-            f"the store does not answer ({_text(error)}): is there a network, and is the endpoint "
-            "(AWS_ENDPOINT_URL) right?"
+            f"the store does not answer ({_text(error)}). Check the network and the endpoint "
+            "(AWS_ENDPOINT_URL)"
         )
     return _text(error)
 
 
 def _text(error: Exception) -> str:
-    """Return an error's message in one line, or its type."""
+    """Return the message of an error in one line, or its type if there is no message."""
     return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
 
 
@@ -320,14 +315,13 @@ def walk_files(
     skipped_folders: Collection[str] = (),
     follow_links: bool = True,
 ) -> Iterator[str]:
-    """Yield the files below a folder with one of the extensions, relative to it.
+    """Yield the paths of the files below a folder, relative to it.
 
-    Hidden files and folders are left out. Each folder is visited once.
+    Hidden files and folders are left out, and each folder is visited only once.
 
     Args:
         root: Folder to search. If it does not exist, no files are found.
-        extensions: Extensions in lower case, with the dot. They are compared without regard to
-            case.
+        extensions: Extensions of the files in lower case, with the dot. Upper case also matches.
         skipped_folders: Names of folders that are left out.
         follow_links: Whether links to folders are followed.
     """

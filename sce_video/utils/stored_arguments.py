@@ -1,12 +1,12 @@
-"""Declares which arguments of a class a later step adopts from a checkpoint.
+"""Declaration of the constructor arguments that a later step adopts from a checkpoint.
 
 A resumed run, a test and a finetuning run need the checkpoint's network and views, whose config may
-differ from the recipe. A class declares the arguments in the annotations of its constructor::
+differ from the recipe. A class declares these arguments in the annotations of its constructor::
 
     def __init__(self, depth: Layers, base_channels: Channels = 64, frozen_stages: int = -1): ...
 
-Here ``depth`` and ``base_channels`` are taken from a checkpoint, and ``frozen_stages`` is not. The
-checkpoint may be untrusted, so each declaration limits the values.
+Here, ``depth`` and ``base_channels`` are adopted from a checkpoint, and ``frozen_stages`` is not.
+The checkpoint may be untrusted, so each declaration limits the values.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True)
 class Stored:
-    """Limits of an argument that is taken from a checkpoint.
+    """Limits of an argument that is adopted from a checkpoint.
 
     Attributes:
-        most: Largest number, or length of the longest text.
-        least: Smallest number.
-        is_width: Whether a number above 0 has to be a size of one of the checkpoint's weights.
-        values: Largest number of values in a sequence.
-        in_new_tasks: Whether a training run for another task that starts from the checkpoint also
-            uses the argument. False for arguments that the task decides.
+        most: Largest allowed number, or maximum length of text.
+        least: Smallest allowed number.
+        is_width: Whether a number above 0 must be a size of one of the checkpoint's weights.
+        values: Maximum number of values in a sequence.
+        in_new_tasks: Whether a training run for a different task that starts from the checkpoint
+            also adopts the argument. False for arguments that depend on the task.
     """
 
     most: float = 1
@@ -39,43 +39,45 @@ class Stored:
 
 
 class Compared:
-    """Mark of text that a constructor only compares with words that it knows.
+    """Mark for text that a constructor only compares with known words.
 
-    It is never opened, imported or looked up in a registry, so an untrusted file may contain it.
+    The text is never opened, imported or looked up, so an untrusted file may contain it.
     """
 
 
-#: Text that is marked as :class:`Compared`.
+#: Config of a part that a registry builds: ``type``, and arguments of its constructor
+PartConfig = dict[str, Any]
+#: Text that is marked as :class:`Compared`
 Word = Annotated[str, Compared()]
-#: Settings whose texts are marked as :class:`Compared`.
+#: Settings whose text values are marked as :class:`Compared`
 Words = Annotated[dict[str, Any], Compared()]
-#: Number of blocks or layers of a network.
+#: Number of blocks or layers in a network
 Layers = Annotated[int, Stored(1000)]
-#: Width from which all others of a network follow.
+#: Width from which all other widths of a network follow
 Channels = Annotated[int, Stored(1024, is_width=True)]
-#: Width of features or of a hidden layer.
+#: Width of features or of a hidden layer
 Features = Annotated[int, Stored(2**14, is_width=True)]
-#: Size of an embedding, or number of classes.
+#: Size of an embedding, or number of classes
 Outputs = Annotated[int, Stored(2**16, is_width=True)]
-#: Number of prototypes, or of keys in a queue.
+#: Number of prototypes, or of keys in a queue
 Entries = Annotated[int, Stored(2**20, is_width=True)]
-#: Whether a network has a part, such as a normalisation.
+#: Whether a network has an optional part, such as a normalisation
 Switch = Annotated[bool, Stored()]
-#: Name of a variant of a network.
+#: Name of a network variant
 Variant = Annotated[str, Stored(32)]
-#: Frames of a clip, or between two frames of a clip.
+#: Number of frames in a clip, or from one frame of a clip to the next
 Frames = Annotated[int, Stored(4096)]
-#: Seconds of a clip.
+#: Length of a clip in seconds
 Seconds = Annotated[float, Stored(86400, least=1e-6)]
-#: Side of a frame.
+#: Side of a frame in pixels
 Pixels = Annotated[int, Stored(8192)]
-#: Side of a frame, or a range of sides.
+#: Side of a frame in pixels, or a range of sides
 PixelRange = Annotated[int | tuple[int, int], Stored(8192, values=2)]
 
 
 @dataclass(frozen=True)
 class StoredArgument:
-    """An argument of a constructor that is taken from a checkpoint.
+    """A constructor argument that is adopted from a checkpoint.
 
     Attributes:
         limits: Declared limits.
@@ -89,10 +91,10 @@ class StoredArgument:
     default: Any
 
     def accepts(self, value: Any, widths: set[int]) -> bool:
-        """Return whether an untrusted value is of the declared type and within the limits.
+        """Return whether an untrusted value has the declared type and lies within the limits.
 
         Args:
-            value: Value in the config of the checkpoint, which is JSON data.
+            value: Value in the checkpoint's config, which is JSON data.
             widths: Sizes of the checkpoint's weights.
         """
         limits = self.limits
@@ -107,14 +109,14 @@ def _is_within(value: Any, limits: Stored, widths: set[int]) -> bool:
     if value is None or isinstance(value, bool):
         return True
     if isinstance(value, str):
-        # A plus joins words, as in mean+absdiff.
+        # Pools such as mean+absdiff join words with a plus.
         return value.replace("+", "_").isidentifier() and len(value) <= limits.most
     fits = value in widths or value == 0 or not limits.is_width
     return fits and limits.least <= value <= limits.most
 
 
 def stored_arguments(part: Any) -> dict[str, StoredArgument]:
-    """Return the arguments that a class declares to be taken from a checkpoint, by name."""
+    """Return the arguments that a class declares to be adopted from a checkpoint, by name."""
     return {
         name: StoredArgument(limits, _kinds(parameter.annotation), parameter.default)
         for name, parameter in constructor_parameters(part).items()
@@ -125,8 +127,8 @@ def stored_arguments(part: Any) -> dict[str, StoredArgument]:
 def constructor_parameters(part: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a class's constructor by name, with resolved annotations.
 
-    A constructor with ``**kwargs`` hands them to its parent, whose parameters are included.
-    Anything but a class has no parameters.
+    A constructor with ``**kwargs`` passes them to the parent class, so the parent's parameters are
+    included. The result is empty for anything except a class.
     """
     found: dict[str, inspect.Parameter] = {}
     for kind in part.__mro__ if inspect.isclass(part) else ():
@@ -139,7 +141,7 @@ def constructor_parameters(part: Any) -> dict[str, inspect.Parameter]:
             parameters = inspect.signature(constructor).parameters
             hints = get_type_hints(constructor, include_extras=True)
         except (AttributeError, NameError, TypeError, ValueError):
-            break  # written in C, or names that only type checkers import
+            break  # written in C, or annotated with names that only type checkers import
         _, *own = parameters.values()  # without self
         for p in own:
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
@@ -150,7 +152,7 @@ def constructor_parameters(part: Any) -> dict[str, inspect.Parameter]:
 
 
 def takes_words(hint: Any) -> bool:
-    """Return whether an annotation declares words: :data:`Word`, or text of a checkpoint."""
+    """Return whether an annotation is :data:`Word`, or text that is adopted from a checkpoint."""
     if get_origin(hint) is Annotated:
         kind, *extras = get_args(hint)
         declared = (Compared, Stored) if kind is str else Compared
@@ -159,14 +161,14 @@ def takes_words(hint: Any) -> bool:
 
 
 def _declared(hint: Any) -> list[Stored]:
-    """Return the declaration in an annotation, alone or in a union with None; else nothing."""
+    """Return the declaration in an annotation or in its union with None, or an empty list."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     extras = [extra for option in options for extra in getattr(option, "__metadata__", ())]
     return [extra for extra in extras if isinstance(extra, Stored)][:1]
 
 
 def _kinds(hint: Any) -> frozenset[type]:
-    """Return the types of a single value of an annotation; a float may be a whole number."""
+    """Return the annotated types of a single value. An int is accepted as a float."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _kinds(arguments[0])

@@ -1,8 +1,8 @@
-"""Large tensors: reused memory on the CPU, copies and numbers without waiting, float64 in blocks.
+"""Large tensors: reused memory, asynchronous copies, deferred numbers, and float64 in blocks.
 
-Memory is used again as soon as nothing refers to a tensor any more. The system hands out new memory
-page by page, cleared, and malloc returns blocks of more than 32 MB to it immediately, which for a
-batch of views takes as long as resizing its frames.
+Memory is reused as soon as nothing refers to its tensor any more. Otherwise, malloc would return
+blocks of more than 32 MB to the system immediately, and the system would provide new memory page by
+page and clear it. For a batch of views, this takes as long as resizing its frames.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from torch import Tensor
 
 from sce_video.utils.private_parts import set_cudnn_benchmark
 
-#: Bytes before the tensor in its memory. The first two show who still uses it: the process that
-#: made it, and one that it was sent to.
+#: Number of bytes before a tensor in its memory. The first two show who still uses the tensor.
 HEADER = 64
-#: Header entry that shows whether the process that made the tensor still uses it.
+#: Header entry that shows whether the process that made the tensor still uses it
 MAKER = 0
-#: Header entry that shows whether the process that received the tensor still uses it.
+#: Header entry that shows whether the process that received the tensor still uses it
 RECEIVER = 1
 
 
 class ReusedMemory:
-    """The memory of a process's tensors, allocated with ``new``; thread-safe."""
+    """Thread-safe memory for the tensors of a process, which is allocated by ``new``."""
 
     def __init__(self, new: Callable[[int], Tensor]) -> None:
         self._new = new
@@ -40,7 +39,7 @@ class ReusedMemory:
         self._lock = Lock()
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """Return an uninitialised tensor, and its block of memory (None if it has no elements)."""
+        """Return an uninitialised tensor, and its block of memory, or None if it is empty."""
         size = math.prod(shape) * dtype.itemsize
         if not size:
             return torch.empty(tuple(shape), dtype=dtype), None
@@ -50,7 +49,7 @@ class ReusedMemory:
         return shown(block, MAKER, HEADER, shape, dtype), block
 
     def _free_block(self, size: int) -> Tensor:
-        """Return memory for some bytes that is not in use, or else new memory."""
+        """Return an unused block for ``size`` bytes, or a new one if there is none."""
         if self._pid != os.getpid():  # after a fork, the blocks belong to the other process
             self._blocks, self._pid = [], os.getpid()
         free = [block for block in self._blocks if not flags(block)[: RECEIVER + 1].any()]
@@ -58,7 +57,7 @@ class ReusedMemory:
         if fitting:
             found = fitting[-1]
         else:
-            # Free blocks go back to the system, except the latest ones of at most this size.
+            # The most recent free blocks of at most this size are kept, and the others are freed.
             held = 0
             for block in reversed(free):
                 held += len(block) - HEADER
@@ -71,19 +70,19 @@ class ReusedMemory:
 
 
 def flags(block: Tensor) -> np.ndarray:
-    """Return a block's header, (HEADER,) uint8. Entries MAKER and RECEIVER are not 0 in use."""
+    """Return the header (HEADER,) uint8 of a block. MAKER and RECEIVER are nonzero while in use."""
     return block.numpy()[:HEADER]
 
 
 def shown(
     block: Tensor, user: int, offset: int, shape: Sequence[int], dtype: torch.dtype
 ) -> Tensor:
-    """Return a part of a block as a tensor, and clear the user's flag when no view is left."""
+    """Return a part of a block as a tensor. The user's flag is cleared after its last view."""
     end = offset + math.prod(shape) * dtype.itemsize
     array = block.numpy()[offset:end]
 
     def clear(pid: int) -> None:
-        if os.getpid() == pid:  # not in a forked process that drops its copy
+        if os.getpid() == pid:  # a forked process that drops its copy must not clear the flag
             flags(block)[user] = 0
 
     weakref.finalize(array, clear, os.getpid()).atexit = False
@@ -94,15 +93,15 @@ _memory = ReusedMemory(lambda size: torch.empty(size, dtype=torch.uint8))
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return an uninitialised CPU tensor, in the memory of an earlier one if possible."""
+    """Return an uninitialised CPU tensor, which reuses the memory of an earlier one if possible."""
     return _memory.empty(shape, dtype)[0]
 
 
 @dataclass(frozen=True)
 class DeferredNumber:
-    """A number to log whose computation would make the host wait for the device.
+    """A number to log, whose computation would make the host wait for the device.
 
-    The engine reads it only when it writes the log, so that no step waits.
+    The engine reads the number only when it writes the log, so other steps do not wait.
     """
 
     tensor: Tensor  # on the device, without gradient
@@ -110,11 +109,11 @@ class DeferredNumber:
 
     @torch.no_grad()
     def read(self) -> float:
-        """Compute the number; waits for the device."""
+        """Wait for the device, and compute the number."""
         return float(self.compute(self.tensor.cpu()))
 
 
-#: Value in the result of a method's ``loss()``: a scalar tensor, or a number to compute later.
+#: Value in the result of a method's ``loss()``, a scalar tensor or a number to compute later
 LoggedValue = Tensor | DeferredNumber
 
 
@@ -130,40 +129,40 @@ def cudnn_benchmark(on: bool) -> Iterator[None]:
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Move an array to a device as a tensor; copies to a GPU are asynchronous."""
+    """Copy an array to a device as a tensor. Copies to a GPU are asynchronous."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
 
-#: Number of values in a block of rows, 32 MB in float64: small next to features, large for matrix
-#: products.
+#: Number of values in a block of rows, 32 MB in float64. This is small compared with features, but
+#: large enough for efficient matrix products.
 _BLOCK_VALUES = 2**22
-#: Compute capabilities of NVIDIA's GPUs for data centres (P100, V100, A100, H100, B200), which
-#: compute in float64 half as fast as in float32. All others are 32 to 64 times as slow.
+#: Compute capabilities of NVIDIA's data-centre GPUs (P100, V100, A100, H100, B200), which are half
+#: as fast in float64 as in float32. On all other GPUs, float64 is 32 to 64 times as slow.
 _FAST_FLOAT64 = frozenset([(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)])
 
 
 def float64_device(device: torch.device | str) -> torch.device:
-    """Return a CPU or CUDA device itself, and the CPU for one that may have no float64 (mps)."""
+    """Return the device, or the CPU if the device may not support float64 (for example mps)."""
     device = torch.device(device)
     return device if device.type in ("cpu", "cuda") else torch.device("cpu")
 
 
 def has_fast_float64(device: torch.device) -> bool:
-    """Return whether a CPU or CUDA device computes in float64 about half as fast as in float32."""
+    """Return whether float64 is about half as fast as float32 on a CPU or CUDA device."""
     if device.type != "cuda":
         return True
     return torch.cuda.get_device_capability(device) in _FAST_FLOAT64
 
 
 def block_rows(columns: int) -> int:
-    """Return how many rows with this number of columns are in a block."""
+    """Return how many rows with this number of columns form a block."""
     return max(1, _BLOCK_VALUES // max(1, columns))
 
 
 def float64_blocks(x: Tensor) -> Iterator[Tensor]:
-    """Yield the rows of a matrix (N, C) in order, some of them at a time, in float64."""
+    """Yield the rows of a matrix (N, C) in order, as blocks in float64."""
     for block in x.split(block_rows(x.shape[1])):
         yield block.double()

@@ -1,4 +1,4 @@
-"""Folders and patterns that look like numbers, lists or nothing arrive as they were given."""
+"""Folders and patterns that look like numbers, lists or None are passed on unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _ReachedError(Exception):
 
 @pytest.fixture(params=NAMES)
 def folder(request, tmp_path, monkeypatch) -> str:
-    """The name of a folder with a video, and a file of 'path label', in the current folder."""
+    """Make a folder with a video, and a list of 'path label', in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     root = Path(request.param)
@@ -45,7 +45,7 @@ def folder(request, tmp_path, monkeypatch) -> str:
 
 @pytest.fixture
 def reached(monkeypatch):
-    """(command line, function) to the arguments with which the command calls the function."""
+    """Return the arguments with which a command line calls a function."""
 
     def call(words: list[str], function: str) -> tuple[tuple, dict]:
         given: list[tuple[tuple, dict]] = []
@@ -137,7 +137,7 @@ def test_other_commands(words, function, place, folder, reached, monkeypatch):
 
 
 def test_printed_commands_can_be_pasted(folder):
-    """The lines of the search page and of curate are read back by the commands that they name."""
+    """The commands that the search page and curate suggest can be parsed."""
     path = Path(folder).absolute()
     lists = (path / "labels_train.txt", path / "labels_test.txt")
     labels = SimpleNamespace(split=lambda: lists, file=path / "labels.txt")

@@ -1,4 +1,4 @@
-"""sce-video fuse-scores: scores of several tests to a table, a JSON file and fused scores."""
+"""The command fuse-scores: table, JSON file, fused scores and errors."""
 
 import hashlib
 import json
@@ -91,8 +91,8 @@ def test_table_json_and_dump(files, tmp_path, capsys):
 
 def test_invalid_arguments_are_reported(files, tmp_path, capsys):
     for words, message in (
-        (files[:1], "two files of scores or more"),
-        ([*files, "--weights", "1"], "--weights must have a weight for each of 2 files"),
+        (files[:1], "two or more files of scores"),
+        ([*files, "--weights", "1"], "--weights must contain a weight for each of the 2 files"),
         ([files[0], str(tmp_path / "none.npz")], "none.npz"),
         ([*files, "--weights", "1", "-1"], "--weights must be at least 0, got -1"),
         ([*files, "--out", files[0]], "a.npz is an input"),

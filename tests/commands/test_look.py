@@ -1,4 +1,4 @@
-"""The command look: both ways to look, and mistakes."""
+"""The command look: both modes, and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sce_video.commands import look
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A pretrained network, two videos and a broken one."""
+    """Make a pretrained network, two videos and a broken one."""
     folder = tmp_path_factory.mktemp("look")
     save_tiny(folder / "run" / "epoch_1.pth")
     for i, name in enumerate("ab"):
@@ -58,12 +58,12 @@ def test_mistakes_are_one_line(files, folder_classifier, tmp_path, monkeypatch, 
     }
     for words, message in (
         ("RUN A", "has no classifier .* --query FILE --key FILE"),
-        ("RUN --query A", "belong together"),
+        ("RUN --query A", "are needed together"),
         ("RUN --query A --key A --class x", "--class and --classes explain"),
         ("RUN --query A --key A --frame 7", "frames are 0 to"),
         ("RUN --query A --key BAD", "broken.mp4: cannot be opened"),
         ("RUN --query A --key A --scale 2 1", "--scale must be two numbers, the lower"),
-        ("RUN A --frame 1", "--frame and --cell belong to a query"),
+        ("RUN A --frame 1", "--frame and --cell select a part of a query"),
         ("RUN A --at 1 --clips 2", "Remove --clips"),
         ("CLASSES BAD", "none of the files can be decoded: .*broken"),
         ("CLASSES A --class clas0", "Did you mean 'class0'"),

@@ -1,4 +1,4 @@
-"""Commands: help and dispatch; export, report, train and pretrain: output and errors."""
+"""Help and dispatch of commands, and output and errors of some of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_unknown_commands_are_refused(capsys):
     assert main(["pretrian", "x"]) == 2
     assert "Did you mean pretrain?" in capsys.readouterr().err
     assert main(["--index", "I", "search"]) == 2
-    assert "Options follow the name of a command" in capsys.readouterr().err
+    assert "Options must follow the name of a command" in capsys.readouterr().err
 
 
 def test_version(capsys):
@@ -107,7 +107,7 @@ def test_it_writes_both_pages_and_lists_what_is_not_compared(runs, capsys):
     assert "not compared: runs/toy/results.json: 24 videos, published" in out
     assert "skipped: runs/toy/broken.json: is not JSON" in out
     assert "written: runs/report.md runs/report.html" in out
-    assert report.main(["runs"]) == 0  # again: its own pages are replaced and not read
+    assert report.main(["runs"]) == 0  # the second time, its own pages are replaced and not read
     assert (runs / "report.md").read_text() == text
 
 
@@ -144,14 +144,14 @@ def configured(repo, monkeypatch):
 
 
 def test_switches_of_mmaction2(configured):
-    """Scaled once: by the ScheduleHook, or without its rule by mmengine."""
+    """The learning rate is scaled once, by the ScheduleHook or else by mmengine."""
     assert configured("--deterministic").randomness.deterministic is True
     plain = configured()
     assert "deterministic" not in plain.get("randomness", {})
     scaled = ("--auto-scale-lr", "--cfg-options", "custom_hooks.ScheduleHook.base_batch_size=256")
     assert not (configured(*scaled).get("auto_scale_lr") or {}).get("enable")
     with pytest.raises(ValueError, match=r"Give --cfg-options auto_scale_lr.base_batch_size=N"):
-        configured("--auto-scale-lr")  # of AdamW, whose rate stays
+        configured("--auto-scale-lr")  # AdamW, whose learning rate stays the same
     given = ("--cfg-options", "auto_scale_lr.base_batch_size=64")
     assert configured("--auto-scale-lr", *given).auto_scale_lr.enable is True
 
@@ -184,7 +184,7 @@ def test_resume_with_and_without_a_path(configured, tmp_path):
 
 @pytest.mark.parametrize("known", [True, False], ids=["restart", "another training"])
 def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
-    """Speeds are measured for a plan, so a second one could have other settings."""
+    """A plan measures speeds, so a second plan could choose different settings."""
     (tmp_path / "config.py").touch()
     given = {}
 
@@ -230,7 +230,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
         "look": "R a.mp4",
         "pretrain": "V",
     }
-    # No module that would need torch is imported for it.
+    # No module that needs torch is imported.
     monkeypatch.setitem(sys.modules, "sce_video.runs.launch", None)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 

@@ -1,4 +1,4 @@
-"""The command predict: lines, the CSV file, failures, views and mistakes."""
+"""The command predict: printed lines, CSV file, failures, views and errors."""
 
 import csv
 import json
@@ -17,7 +17,7 @@ from sce_video.inference.classifier import class_probabilities, load_classifier
 
 @pytest.fixture(scope="module")
 def folder(split_videos, tmp_path_factory):
-    """Three videos, one in a sub-folder, and a broken one."""
+    """Make three videos, one in a sub-folder, and a broken one."""
     folder = tmp_path_factory.mktemp("new")
     for i, path in enumerate(sorted(split_videos.glob("class*/*.mp4"))[:3]):
         target = folder / ("sub" if i == 1 else "") / f"v{i}.mp4"
@@ -118,7 +118,7 @@ def test_mistakes_and_nothing_decoded(folder_classifier, folder, tmp_path, capsy
 
 @pytest.fixture
 def long_video(tmp_path):
-    """Five seconds, and labelled segments of two of them."""
+    """Make a video of five seconds, with labelled segments in two of them."""
     path = write_lossless(tmp_path / "long.mp4", moving_frames(125, seed=6))
     labels = "path,start,end,label\nlong.mp4,0,2,class0\nlong.mp4,2,5,class1\n"
     (tmp_path / "labels.csv").write_text(labels)
@@ -177,7 +177,7 @@ def test_a_threshold_chosen_on_labels(folder_classifier, long_video, tmp_path, c
         (("--html", "p.html"), "--html needs --windows"),
         (("--windows", "soon"), "--windows must be a time like 5s"),
         (("--windows", "1s", "--threshold", "2"), "must be above 0 and at most 1, got 2"),
-        (("--windows", "1s", "--fast"), "--fast is how --clips cuts"),
+        (("--windows", "1s", "--fast"), "--fast has an effect only on --clips"),
         (("--windows", "1s", "--segments", "none.csv"), "no file of segments at none.csv"),
     ],
 )

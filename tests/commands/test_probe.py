@@ -1,4 +1,4 @@
-"""sce-video probe: metrics of feature files, and invalid input."""
+"""The command probe: metrics from feature files, and errors."""
 
 import json
 from dataclasses import replace
@@ -96,7 +96,7 @@ def test_training_on_test_videos_is_refused(files, tmp_path, capsys):
 def test_invalid_arguments_are_reported(files, tmp_path, capsys):
     test, pair = ["--test", files[0]], ["--test", files[0], "--train", files[1]]
     for words, message in (
-        (test, "give either --train or --group-pattern"),
+        (test, "either --train or --group-pattern is needed"),
         ([*pair, "--group-pattern", "x"], "either --train"),
         ([*pair, "--protocols", "linear", "--k", "3"], "--k"),
         ([*test, "--group-pattern", "("], "file_protocols.py: error: "),

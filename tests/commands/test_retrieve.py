@@ -1,4 +1,4 @@
-"""sce-video retrieve from feature files to table and JSON, against a loop in numpy."""
+"""The command retrieve: table and JSON file, compared with a loop in numpy."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The commands index and search: what they print and write, updates, mistakes, the page."""
+"""The commands index and search: output, files, updates, errors and the page."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ from sce_video.inference.model import load_model
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Videos, a checkpoint and an index of 2 clips; not to be changed."""
+    """Make videos, a checkpoint and an index with 2 clips, which tests must not change."""
     folder = tmp_path_factory.mktemp("made")
     for i, name in enumerate(["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]):
         write_lossless(folder / "videos" / name, moving_frames(20, seed=i))
@@ -46,7 +46,7 @@ def query_arguments(folder, video, *more):
 
 
 def table(output):
-    """Rows of the printed table: rank, similarity, distance, path."""
+    """Return the rows of the printed table: rank, similarity, distance and path."""
     lines = output.splitlines()
     head = next(i for i, line in enumerate(lines) if line.split()[:1] == ["rank"])
     rows = []
@@ -127,7 +127,7 @@ def test_the_default_gallery_is_a_new_file_in_the_index_folder(made, capsys):
 
 @pytest.fixture
 def copied(made, tmp_path):
-    """A copy of ``made`` with its own index, to be changed."""
+    """Copy ``made`` with its own index, which a test may change."""
     shutil.copytree(made, tmp_path / "made")
     shutil.rmtree(tmp_path / "made" / "index")
     assert main(index_arguments(tmp_path / "made")) == 0
@@ -146,7 +146,7 @@ def test_a_second_run_reports_what_it_did(copied, capsys):
     assert "embedding 1/1 (100%)" in printed.err
     assert read_index(copied / "index").paths == ["b.mp4", "new.mp4", "sub/c.mp4", "sub/d.mp4"]
 
-    # Network and views of an update are those of the index.
+    # An update uses the network and the views of the index.
     update = ["index", str(copied / "videos"), "--out", str(copied / "index"), "--workers", "0"]
     assert main(update) == 0
     assert "0 new, 0 changed, 5 kept" in capsys.readouterr().out
@@ -173,7 +173,9 @@ def test_clips_of_the_moments_found(made, tmp_path, capsys):
             assert len(cut.timestamps) == ((times >= match["start"]) & (times < match["end"])).sum()
     whole_videos = query_arguments(made, made / "query.mp4", "--clips", str(tmp_path / "no"))
     assert "contains whole videos" in fails(capsys, whole_videos)
-    assert "--fast is how --clips cuts" in fails(capsys, query_arguments(made, "x.mp4", "--fast"))
+    assert "--fast has an effect only on --clips" in fails(
+        capsys, query_arguments(made, "x.mp4", "--fast")
+    )
 
 
 def fails(capsys, arguments):
@@ -215,7 +217,7 @@ def test_the_options_of_the_page(monkeypatch, tmp_path):
 
 
 def test_the_token_is_no_argument_of_the_browser(made, monkeypatch, capsys):
-    """Every user sees the arguments of all processes; the file is for its owner alone."""
+    """All users see the arguments of processes, but only the owner can read the file."""
     opened, seen = [], []
 
     def serving(*_, **__):

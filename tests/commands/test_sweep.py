@@ -1,4 +1,4 @@
-"""The command sweep: a pretraining, its evaluation, a step that fails, a mark."""
+"""The command sweep: pretraining, evaluation, a step that fails, and a marked result."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def tool():
 
 @pytest.fixture
 def sweep(repo, tmp_path):
-    """A sweep file of two points, the second with a folder that does not exist."""
+    """Write a sweep with two points, the second with a folder that does not exist."""
     videos = make_videos(tmp_path / "videos", 8)
     (tmp_path / "small.py").write_text(CONFIG.format(repo=repo, videos=videos))
     (tmp_path / "mini.py").write_text(SWEEP.format(root=tmp_path))
@@ -83,7 +83,7 @@ def sweep(repo, tmp_path):
 
 def test_a_sweep_from_the_command_line(tool, sweep, tmp_path, capsys, monkeypatch):
     def call(runner, command, log, environment):
-        """Without the seconds that a process takes to import the libraries."""
+        """Run steps in this process, which saves the seconds for importing the libraries."""
         done = run_tool(command[0].removeprefix("tools/"), *command[1:], env=environment)
         log.write_text(done.stdout + done.stderr)
         return done.returncode
@@ -128,7 +128,7 @@ def test_a_sweep_from_the_command_line(tool, sweep, tmp_path, capsys, monkeypatc
     assert tool.main([*command, "--list", "--columns", "kNN, 5"]) == 0
     shown = capsys.readouterr().out
     assert "2 of these 2 steps are done" in shown and "nowhere" not in shown
-    # A shard without a pretraining has nothing to do, and a finished one nothing again.
+    # Neither a shard without pretraining nor a finished one has anything to do.
     for more in (["--shard", "9/9"], ["--points", "good"]):
         before = good.stat().st_mtime_ns
         assert tool.main([*command, *more]) == 0

@@ -242,4 +242,4 @@ def test_the_command_removes_a_mirrored_copy_and_says_what_is_shared(tmp_path, c
     assert row["mirrored"] == "1" and row["reason"].startswith("copy by frames")
     assert [float(row[k]) for k in ("begin", "start")] == pytest.approx([0, 1], abs=0.1)
     assert main([*words, "--copies", "all", "--duplicates", "none"]) == 2
-    assert "copies are found by frames" in capsys.readouterr().err
+    assert "copies compares frames" in capsys.readouterr().err

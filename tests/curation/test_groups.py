@@ -260,7 +260,7 @@ def test_still_and_frozen_videos_are_removed(tmp_path, capsys):
     assert Path(row["path"]).name == "frozen.mp4"
     assert row["reason"].startswith("frozen: 0.000 grey levels, limit 0.000")
     assert main([*words, "--motion", "0.15"]) == 0
-    assert "2 removed for little motion: below" in capsys.readouterr().out
+    assert "2 removed because of little motion: below" in capsys.readouterr().out
     with open(tmp_path / "out" / "motion.csv", newline="") as file:
         motion = {
             Path(r["path"]).name: (float(r["motion"]), float(r["frozen"]))

@@ -137,5 +137,5 @@ def test_a_network_is_one_graph_and_no_rank_waits(tmp_path):
 def test_unequal_batches_are_refused():
     check_equal_batches(10, 4, drop_last=True)
     check_equal_batches(8, 4, drop_last=False)
-    with pytest.raises(ValueError, match="has 2 samples, and the others have 4[^$]*drop_last=True"):
+    with pytest.raises(ValueError, match="has 2 samples, but the others have 4[^$]*drop_last=True"):
         check_equal_batches(10, 4, drop_last=False)

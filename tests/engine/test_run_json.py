@@ -123,8 +123,8 @@ def nested(depth):
         (("plan", "choices"), [{"setting": "a", "value": 1}], "lacks the field 'reason'"),
         (("plan", "choices", 1, "reason"), "\n" * 200_000, r"choices\[1\].reason must be text"),
         (("plan", "choices", 1, "value"), "x" * 200_000, r"choices\[1\].value has more than"),
-        (("plan", "choices", 1, "value"), nested(60), "nested more than 50 deep"),
-        (("plan", "choices", 1, "value"), nested(900), "nested more than 50 deep"),
+        (("plan", "choices", 1, "value"), nested(60), "nested more than 50 levels deep"),
+        (("plan", "choices", 1, "value"), nested(900), "nested more than 50 levels deep"),
     ],
 )
 def test_another_content_is_one_line(path, value, message, tmp_path):

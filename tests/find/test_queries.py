@@ -145,7 +145,7 @@ def test_more_like_a_label(index, tmp_path):
 
 def test_queries_without_direction_are_refused(index, root):
     one = str(root / "b.mp4")
-    with pytest.raises(ValueError, match="unlike alone to search for: give a video, an image, tex"):
+    with pytest.raises(ValueError, match="only unlike to search for. Add a video, an image, tex"):
         found(index, unlike=one)
     with pytest.raises(ValueError, match="weights must be at least 0, got -1"):
         found(index, one, weights=(-1, 0, 0))

@@ -132,7 +132,7 @@ def test_a_journal_that_names_another_file_is_refused(tmp_path):
     journal += struct.pack(">2I", checksum, 2**30 // size + 1) + name
     journal += struct.pack(">2I", len(name), sum(name)) + magic
     (tmp_path / "records.sqlite-journal").write_bytes(journal)
-    message = r"records\.sqlite-journal names another file: remove it"
+    message = r"records\.sqlite-journal names another file. Remove it"
     with pytest.raises(StoreError, match=message):
         RecordStore(path, "job")
     with RecordStore(None, "job") as store, pytest.raises(StoreError, match=message):

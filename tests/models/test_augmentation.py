@@ -1,4 +1,4 @@
-"""Batched application of drawn parameters: plan, order, samples."""
+"""Application of random parameters to batches: plan, order and samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sce_video.models.augmentation import (
 
 
 def nothing(n: int) -> ViewParameters:
-    """Parameters without effect on n samples."""
+    """Return parameters for n samples that change nothing."""
     names = "jitter", "grey", "blur", "solarise", "flip"
     return ViewParameters(
         **dict.fromkeys(names, np.zeros(n, dtype=bool)),
@@ -34,7 +34,7 @@ def nothing(n: int) -> ViewParameters:
     )
 
 
-# Gaussian blur against a direct convolution and OpenCV.
+# Gaussian blur compared with a direct convolution and OpenCV.
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_blur_equals_a_direct_convolution(h: int, w: int) -> None:
     torch.testing.assert_close(got, per_frame(oracle.blur, x, sigma), atol=1e-5, rtol=0)
 
 
-# Colour operations against the per-frame oracle (colorsys, numpy).
+# Colour operations compared with the per-frame oracle (colorsys, numpy).
 
 
 @pytest.mark.parametrize("column", range(4))
@@ -64,7 +64,7 @@ def test_colour_jitter_equals_the_oracle(column: int) -> None:
 
 @pytest.mark.parametrize("name", ["grey", "solarise", "flip"])
 def test_operations_without_value_equal_the_oracle(name: str) -> None:
-    """They are applied to the chosen samples alone."""
+    """Operations are applied only to the chosen samples."""
     x, chosen = clips(4), np.array([True, False, True, False])
     got = augment(x.clone(), replace(nothing(4), **{name: chosen}))
     want = per_frame(getattr(oracle, name), x)
@@ -76,7 +76,7 @@ def test_operations_without_value_equal_the_oracle(name: str) -> None:
 
 
 DRAWS = 5_000
-SIGMAS = 4.0  # with the fixed seeds below the outcome never changes
+SIGMAS = 4.0  # with the fixed seeds below, the outcome never changes
 
 # The paper's table tab:augmentations, copied by hand: flip, jitter, brightness, contrast,
 # saturation, hue, grey, blur, solarise.
@@ -170,7 +170,7 @@ def test_bad_values_are_refused(arguments: dict, message: str) -> None:
         (dict(name="strong", strength=3.0), "hue must be from 0 to 0.5"),
         (dict(name="strong", strength=-1.0), "strength must be 0 or more"),
         (dict(name="strong", gray_prob=0.2), "did you mean 'grey_prob'"),
-        (dict(name="strong", strenght=1.0), "unknown key 'strenght'"),
+        (dict(name="strong", strenght=1.0), "a view has no key 'strenght'"),
         (dict(brightness=0.4, strength=1.0), "Add name"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Augmentation and normalisation of batches against the per-sample oracle, and the batch format."""
+"""Augmentation and normalisation of batches compared with a per-sample oracle; batch formats."""
 
 from __future__ import annotations
 

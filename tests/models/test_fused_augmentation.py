@@ -1,4 +1,4 @@
-"""The fused augmentation against the operations one by one, compiled and not."""
+"""The fused augmentation compared with single operations, compiled and not compiled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def uncompiled(monkeypatch):
 
 @pytest.fixture
 def compiled_by(monkeypatch):
-    """Compile by a backend instead of inductor."""
+    """Compile with another backend instead of inductor."""
 
     def use(backend):
         torch.compiler.reset()
@@ -82,7 +82,7 @@ def test_drawn_views_equal_the_oracle(uncompiled):
 
 @pytest.mark.parametrize("neutral", [(), (0,), (1,), (2,), (3,), (0, 2), (1, 3)])
 def test_every_order_of_the_jitter(uncompiled, neutral):
-    """All 24 orders, with some operations that change nothing."""
+    """Test all 24 orders, with some operations that change nothing."""
     drawn = parameters(24)
     factors = drawn.factors.copy()
     factors[:, neutral] = np.float32([1, 1, 1, 0])[list(neutral)]
@@ -117,7 +117,7 @@ def test_the_preprocessor_returns_its_memory_format(uncompiled, channels_last):
 
 
 def test_other_draws_compile_nothing_new(compiled_by):
-    """Shapes and code do not depend on what is drawn."""
+    """Shapes and code do not depend on the random parameters."""
     graphs = []
 
     def backend(graph, _):

@@ -1,4 +1,4 @@
-"""MLP heads: layers, biases and BN of every method, written out."""
+"""MLP heads of every method, attentive probes, and classifiers of boxes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sce_video.registry import MODELS
 
 
 def described(mlp: MLP) -> list[str]:
-    """The layers as text: "8-16 bias", "bn affine", "bn", "relu"."""
+    """Describe the layers as text: "8-16 bias", "bn affine", "bn", "relu"."""
     texts = []
     for layer in mlp.layers:
         if isinstance(layer, nn.Linear):
@@ -64,7 +64,7 @@ def test_layers_of_every_method(method):
 
 
 def test_heads_of_slowfast_begin_as_theirs():
-    """fvcore's ``c2_xavier_fill``, U(-sqrt(3 / fan in), sqrt(3 / fan in)), and biases of 0."""
+    """Weights follow fvcore's ``c2_xavier_fill``, U(+-sqrt(3 / fan in)), and biases are 0."""
     options = dict(bias=True, init_cfg=dict(type="Caffe2Xavier", layer="Linear"))
     mlp = MLP(8, 16, 4, 3, False, norm_hidden=False, **options)
     torch.manual_seed(0)
@@ -92,7 +92,7 @@ def test_bad_combinations(change, message):
         MLP(**{**good, **change})
 
 
-# Attentive probes: against plain attention, a grid against single runs, the frozen backbone.
+# Attentive probes: compared with plain attention, and a grid with single runs.
 
 
 N, C, L, K, HEADS_ATTENTIVE_PROBE = 6, 12, (2, 3, 2), 5, 3
@@ -135,7 +135,7 @@ def wrapped(head, **changes):
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_is_the_attentive_classifier_of_v_jepa_2(depth):
-    """The pooler of transformers' V-JEPA 2, with the same weights and the authors' eps."""
+    """Compare with transformers' V-JEPA 2 pooler, with the same weights and the authors' eps."""
     vjepa2 = pytest.importorskip("transformers.models.vjepa2.modeling_vjepa2")
     config = vjepa2.VJEPA2Config(
         hidden_size=C, num_attention_heads=HEADS_ATTENTIVE_PROBE, num_pooler_layers=depth - 1,
@@ -185,7 +185,7 @@ def train(head, steps=6):
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_grid_in_one_pass_is_a_run_for_each_point(depth):
-    """With clipping, whose norm is that of each probe alone."""
+    """Test clipping, where each probe has its own norm."""
     grid = train(build(depth=depth))
     distances = []
     for i, point in enumerate(grid.grid):
@@ -231,7 +231,7 @@ def test_the_backbone_takes_no_gradient_and_keeps_its_statistics():
     ("options", "message"),
     [
         (dict(lrs=()), r"grid is empty\. lrs and weight_decays.*lrs=\[\]"),
-        (dict(lrs=(1e-3, 0.001, 0.1)), "given twice: lr0.001_wd0, lr0.001_wd0.5$"),
+        (dict(lrs=(1e-3, 0.001, 0.1)), "contains points twice: lr0.001_wd0, lr0.001_wd0.5$"),
         (dict(lrs=(0.0,)), "above 0.*lr=0"),
         (dict(weight_decays=(-1.0,)), "weight_decay=-1"),
         (dict(num_classes=None), "two classes or more, got num_classes=0"),
@@ -248,6 +248,6 @@ def test_wrong_settings(options, message):
 @pytest.mark.parametrize("shape", [(N, C), (N, C, 1, 1, 1)])
 def test_a_backbone_without_tokens_is_refused(shape):
     with pytest.raises(
-        ValueError, match=r"two positions or more, got \(6, 12.*no tokens.*pool=mean"
+        ValueError, match=r"two or more positions, got \(6, 12.*no tokens.*pool=mean"
     ):
         build()(torch.zeros(shape, dtype=torch.float64))

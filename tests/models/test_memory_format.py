@@ -1,4 +1,4 @@
-"""The memory format follows the device, and changes values by rounding only."""
+"""The memory format depends on the device, and changes values only by rounding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
-    """Let the CPU be taken for a device that computes in channels_last memory."""
+    """Pretend that the CPU computes in channels_last memory."""
     monkeypatch.setattr(memory_format, "computes_channels_last", lambda device: True)
 
 

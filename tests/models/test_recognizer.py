@@ -1,4 +1,4 @@
-"""Our recogniser and head beside mmaction2's: weights, losses, scores."""
+"""Our recogniser and head compared with mmaction2's: weights, losses and scores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BACKBONE = dict(type="ResNet3dSlowPath", depth=18, base_channels=2)
 
 @pytest.fixture
 def pair():
-    """Two recognisers with the same weights, ours and mmaction2's."""
+    """Build two recognisers with the same weights, ours and mmaction2's."""
 
     def build(**head):
         head = dict(num_classes=7, in_channels=16, **head)

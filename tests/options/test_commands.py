@@ -16,7 +16,7 @@ from sce_video import _COMMANDS
 from sce_video.commands.main import COMMANDS
 from sce_video.options.declare import spec_of
 
-#: A command line and the arguments of the Python function of its name.
+#: Command lines, and the arguments of the Python function with the same name
 CALLS = {
     "pretrain V --out R --from hf:a/b --freeze 2 --frames 16 --lr 1 --no-memory --track wandb": {
         "videos": "V",
@@ -302,8 +302,8 @@ CALLS = {
         "all_files": True,
     },
 }
-#: Functions of another name: ``import`` is a word of Python, names have no dashes, and two data
-#: sets are generated.
+#: Functions with a different name, because Python reserves ``import`` and names have no dashes, and
+#: the functions of two generated datasets
 NAMES = {
     "import": "import_videos",
     "fuse-scores": "fuse_scores",
@@ -311,17 +311,17 @@ NAMES = {
     "prepare toy_actions": "prepare_toy_actions",
     "prepare digits": "prepare_digits",
 }
-#: Commands that still parse their options by themselves.
+#: Commands without an entry above
 NOT_YET = {*COMMANDS} - {line.split()[0] for line in CALLS}
 
 
 def name_of(line):
-    """The Python function of a command line."""
+    """Return the name of the Python function for a command line."""
     return next((NAMES[words] for words in NAMES if line.startswith(words)), line.split()[0])
 
 
 class ReachedError(Exception):
-    """The function of a command was called."""
+    """Error that stands in for a function, to show with which options it was called."""
 
     def __init__(self, options):
         super().__init__(options)
@@ -342,7 +342,7 @@ def test_the_command_line_and_python_call_one_function_with_equal_options(line, 
     def note(given, *_arguments):
         raise ReachedError(given)
 
-    imported(function)  # its module must exist before the name in it is replaced
+    imported(function)  # the module must be imported before the name in it is replaced
     monkeypatch.setattr(f"sce_video.{function}", note)
     main = imported("commands." + COMMANDS[command][0])
     with pytest.raises(ReachedError) as by_words:
@@ -369,7 +369,7 @@ def test_the_signature_and_the_documentation_name_every_option(name):
 
 @pytest.mark.parametrize("command", sorted({*COMMANDS} - NOT_YET))
 def test_help_imports_no_library(command):
-    """It is printed within a tenth of a second, and NumPy alone takes most of that."""
+    """The help appears within a tenth of a second, most of which NumPy alone would take."""
     code = "import sys\nfrom sce_video.commands.main import COMMANDS\nimport importlib\n"
     code += "name, _, function = COMMANDS[sys.argv[1]][0].partition('.')\n"
     code += "main = getattr(importlib.import_module('sce_video.commands.' + name), function)\n"

@@ -1,4 +1,4 @@
-"""Options are declared once: the command line and the Python call build equal objects."""
+"""Options are declared once. The command line and the Python call build equal objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import ClassVar, Literal
 import pytest
 
 from sce_video.options.command_line import parse, parser_of
-from sce_video.options.declare import OptionError, Options, Spec, option, python_call
+from sce_video.options.declare import Group, OptionError, Options, Spec, option, python_call
+
+SETTINGS = Group("settings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,7 @@ class Training(Options):
     out: str = option(Spec("folder of the run", metavar="RUN"))
     start: str | None = option(Spec("network to start from", flag="--from"), None)
     hours: float | None = option(Spec("time budget in hours", above=0), None)
-    frames: int = option(Spec("frames per clip", least=1, most=64, group="settings"), 8)
+    frames: int = SETTINGS.option("frames per clip", 8, least=1, most=64)
     seeds: tuple[int, ...] = option(Spec("one run per seed"), ())
     weights: tuple[float, ...] = option(Spec("two weights", metavar=("A", "B")), (1.0, 0.5))
     keep: Literal["best", "last"] = option(Spec("checkpoint to keep"), "last")
@@ -34,6 +36,7 @@ class Training(Options):
     examples: ClassVar[tuple[str, ...]] = ("sce-video train-on V --out R",)
 
     def check(self) -> None:
+        self.exclude("hours", "plan")
         if self.start is not None and self.frames > 32:
             raise OptionError("{start} cannot be combined with more than 32 {frames}")
 
@@ -87,7 +90,7 @@ def test_python_values_have_the_declared_type(value):
 
 
 def test_an_option_of_two_values_takes_two():
-    with pytest.raises(OptionError, match=r"^weights takes 2 values, A B, got \(1.0,\)"):
+    with pytest.raises(OptionError, match=r"^weights must be 2 values \(A B\), got \(1.0,\)"):
         Training(videos="V", out="R", weights=(1.0,))
 
 
@@ -96,6 +99,19 @@ def test_combinations_name_flags_on_the_command_line_and_arguments_in_python():
         Training(videos="V", out="R", start="S", frames=33)
     with pytest.raises(ValueError, match="^--from cannot be combined with more than 32 --frames$"):
         parse(Training, "V --out R --from S --frames 33".split())
+
+
+def test_excluded_options_cannot_be_combined():
+    message = "^hours cannot be combined with plan. Remove one of them$"
+    with pytest.raises(OptionError, match=message):
+        Training(videos="V", out="R", hours=1, plan=True)
+
+
+def test_a_shared_declaration_can_get_another_help_text():
+    shared = Spec("number of clips", least=1)
+    declared = SETTINGS.option(shared, 4, help="clips per video").metadata["spec"]
+    assert declared == Spec("clips per video", least=1, group="settings")
+    assert shared.help == "number of clips" and shared.group is None
 
 
 def test_unknown_and_missing_arguments(capsys):

@@ -1,4 +1,4 @@
-"""Options that name classes of the user's own."""
+"""Options that name user-defined classes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_dataset_of_a_curation_needs_a_network():
 def test_a_metric_decides_whether_it_needs_a_gallery():
     assert EvaluateOptions(run="R", test="T", protocols=("Mean", "rankme")).gallery is None
     for names in (("Compared",), ("Mean", "knn")):
-        with pytest.raises(OptionError, match="give gallery, group_pattern or group_column"):
+        with pytest.raises(OptionError, match="Add gallery, group_pattern or group_column"):
             EvaluateOptions(run="R", test="T", protocols=names)
     given = {"test": "T", "group_pattern": "(.)", "protocols": ("Median",)}
     for call in (partial(EvaluateOptions, run="R"), ProbeOptions):

@@ -145,7 +145,7 @@ def test_mistakes_are_one_line(data, tmp_path, monkeypatch, capsys):
     for words, message in (
         ("videos --among run --group-column scene", "--group-column divides labelled videos"),
         ("videos --among run --labels folders --fold-column f", "names a column of a CSV file"),
-        ("videos --among run --labels folders --folds 3", "--folds needs groups"),
+        ("videos --among run --labels folders --folds 3", "--folds divides groups"),
         ("videos --among run --budget soon", "--budget must be a time like 5s"),
         ("videos --among run --budget 0s", "--budget must be above 0"),
         ("nowhere --among run", "there is no folder 'nowhere'"),

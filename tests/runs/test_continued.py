@@ -364,7 +364,7 @@ def test_local_views_need_a_network_that_takes_them(sources):
         (["{videos}", "--from", "hf:nothing"], "neither a folder nor a name on the hub"),
         (
             ["{videos}", "--from", "hf:a/b", "--width", "8"],
-            "--width cannot be changed with --from",
+            "--from cannot be combined with --width",
         ),
         (
             ["--from", "hf:a/b", "--resume"],

@@ -314,7 +314,7 @@ def test_errors(videos, tmp_path):
             sce_video.finetune(source, train=videos / "train", out=tmp_path / "run", **changes)
 
     refused("precision must be one of", precision="int8")
-    refused("either hours or epochs, not both", hours=1, epochs=3)
+    refused("hours cannot be combined with epochs", hours=1, epochs=3)
     refused("--few 9 is too many", few=9)
     short = make_videos(tmp_path / "short", 4, frames=3)
     with pytest.raises(ValueError, match="needs clips of 4 frames, but the videos in .* have 3"):

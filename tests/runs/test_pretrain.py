@@ -223,7 +223,7 @@ def test_a_stopped_seed_ends_all(videos, tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert result.status == 143 and result.chance is None
     assert "seed0 (1 of 2)\n" in shown and "seed1 (" not in shown
-    with pytest.raises(ValueError, match="give either seed or seeds, not both"):
+    with pytest.raises(ValueError, match="seed cannot be combined with seeds"):
         sce_video.pretrain(videos, out=tmp_path, seeds=[0, 1], seed=3)
     with pytest.raises(ValueError, match="cannot resume: .* contains no training run"):
         sce_video.pretrain(out=tmp_path / "none", seeds=[0], resume=True)
@@ -236,7 +236,7 @@ def test_errors(videos, tmp_path):
 
     refused("--method must be one of .*sce.*, got 'x'", method="x")
     refused("precision must be one of", precision="int8")
-    refused("give either hours or epochs, not both", hours=1, epochs=3)
+    refused("hours cannot be combined with epochs", hours=1, epochs=3)
     refused("--queue is not a setting of --method simclr", method="simclr", queue=3)
     refused("teacher belongs to method distill", method="sce", teacher="nothing")
     assert not (tmp_path / "run").exists()

@@ -56,7 +56,7 @@ def texts(root):
 def test_lists_can_be_read_and_every_video_opens(name, run, roots):
     status, out, err = run(name, "--strict")
     assert status == 1 and "differs" in out
-    assert f"{name}: counts differ from the published ones, see the table\n" in err
+    assert f"{name}: numbers differ from the published ones, see the table\n" in err
     root = roots / name
     class_file = "k400_classes.txt" if name == "kinetics" else "classes.txt"
     classes = (root / class_file).read_text().splitlines()

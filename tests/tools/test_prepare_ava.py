@@ -92,7 +92,7 @@ def expected(videos):
 
 def test_lists_hold_the_persons_of_the_movies(run, root):
     status, _, err = run()
-    assert status == 0 and "counts differ from the published ones" in err
+    assert status == 0 and "numbers differ from the published ones" in err
     for split, videos in (("train", TRAIN), ("val", VAL)):
         entries = lines_of(root, split)
         found = [{k: v for k, v in entry.items() if k != "detections"} for entry in entries]

@@ -1,4 +1,4 @@
-"""Tools: prefix, exit status, errors that keep their traceback; printable names; progress."""
+"""Command-line tools: errors, exit statuses, printable names and progress."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
     assert tool.stderr.read() == ""
 
 
-# -- names of others on a terminal
+# -- untrusted names on a terminal
 
 ASCII = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
 UTF8 = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Cores of a process: affinity, control groups of both versions, and what others leave idle."""
+"""Cores of a process: affinity, control groups of both versions, and idle cores."""
 
 import os
 
@@ -9,7 +9,7 @@ from sce_video.utils import cores
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch, tmp_path):
-    """A machine with eight cores and no limits."""
+    """Simulate a machine with eight cores and no limits."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     monkeypatch.setattr(cores, "_CGROUP", tmp_path)
     monkeypatch.setattr(cores, "_groups", lambda: [tmp_path / "own", tmp_path])

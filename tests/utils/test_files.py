@@ -1,4 +1,4 @@
-"""Atomic files are complete or absent; JSON that is damaged or written by anybody."""
+"""Atomic files, which are complete or absent, and damaged or untrusted JSON."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_full_disk(tmp_path):
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
 def test_a_disk_that_fails_late(tmp_path, monkeypatch, failing):
-    """Some file systems report only then that they are full or read-only."""
+    """Some file systems report only at this point that they are full or read-only."""
     write_text(tmp_path / "file.txt", "old")
 
     def fail(*args):
@@ -75,7 +75,7 @@ def test_a_disk_that_fails_late(tmp_path, monkeypatch, failing):
 
 @pytest.mark.parametrize("target", ["there", "missing"])
 def test_nothing_is_written_through_a_link(tmp_path, target):
-    """An unpacked folder may hold a link to a start-up file of the shell."""
+    """An unpacked folder may contain a link to a start-up file of the shell."""
     (tmp_path / "there").write_text("own\n")
     link = tmp_path / "history.jsonl"
     link.symlink_to(tmp_path / target)
@@ -111,7 +111,7 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, kind):
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch):
-    """The file may change between the look at it and the opening."""
+    """The file may change between the check and the opening."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     monkeypatch.setattr("sce_video.utils.files.check_regular", lambda *_: None)
@@ -122,7 +122,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monke
 
 
 def test_what_killed_processes_left_is_removed(tmp_path):
-    """Files and folders, but not those of running processes, and through no link."""
+    """Files and folders are removed, but not those of running processes or behind a link."""
     ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "kept").touch()
@@ -152,7 +152,7 @@ def test_appending_all_or_nothing(tmp_path):
         file_size_limit(10),
         pytest.raises(WriteError, match=rf"^cannot write {path}: File too large$"),
     ):
-        append_text(path, "second\n")  # four bytes of it still fit
+        append_text(path, "second\n")  # its first four bytes still fit
     assert path.read_text() == "first\n"
     append_text(path, "third \u20ac\n")
     assert path.read_text(encoding="utf-8") == "first\nthird \u20ac\n"
@@ -175,8 +175,8 @@ def test_text_and_json(tmp_path):
         (b"{", "Expecting property name"),
         (b"\xff{}", "invalid start byte"),
         (b"[" * 100_000, "recursion"),
-        (b"[" * 60 + b"]" * 60, "nested more than 50 deep"),
-        (b'{"a":' * 60 + b"1" + b"}" * 60, "nested more than 50 deep"),
+        (b"[" * 60 + b"]" * 60, "nested more than 50 levels deep"),
+        (b'{"a":' * 60 + b"1" + b"}" * 60, "nested more than 50 levels deep"),
         (b"1" * 5000, "limit"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Where float64 is fast, and large matrices in blocks."""
+"""Devices on which float64 is fast, and large matrices in blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sce_video.utils.tensors import float64_blocks, float64_device, has_fast_flo
 
 
 def features(count, size, classes=5):
-    """Correlated features with a mean, three dimensions of which are nearly constant."""
+    """Make correlated features with a mean and three nearly constant dimensions."""
     random = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % classes
     scales = torch.arange(1, size + 1) ** -1.0
@@ -42,20 +42,20 @@ MEASURES = {
 @pytest.mark.parametrize("name", MEASURES)
 @pytest.mark.parametrize(("count", "size"), [(600, 24), (20, 24)])
 def test_blocks_and_the_whole_agree(name, count, size, monkeypatch):
-    """Blocks of 7 rows, which do not divide the samples; also with fewer samples than features."""
+    """Test blocks of 7 rows, which do not divide the samples, and fewer samples than features."""
     x, labels = features(count, size)
     whole = MEASURES[name](x, labels)
     monkeypatch.setattr(tensors, "_BLOCK_VALUES", 7 * size)
     kept = MEASURES[name](x, labels)
     torch.testing.assert_close(kept, whole, rtol=1e-10, atol=1e-10)
-    # Values that are standardised again in each pass are the same bit for bit.
+    # Values that are standardised again in each pass are bit-identical.
     monkeypatch.setattr(linear_probe, "_KEPT_VALUES", 0)
     assert torch.equal(MEASURES[name](x, labels), kept)
 
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_no_second_copy_of_many_features_is_held(name, monkeypatch):
-    """Whatever is computed takes less memory than the features, which are in float32."""
+    """All computations take less memory than the features, which are in float32."""
     x, labels = features(16_000, 64)
     monkeypatch.setattr(tensors, "_BLOCK_VALUES", x.numel() // 64)
     monkeypatch.setattr(neighbours, "ROW_BLOCK", len(x) // 64)
@@ -77,7 +77,7 @@ def test_the_memory_that_is_counted():
 
 
 def test_a_device_that_is_slow_in_float64_begins_in_float32(monkeypatch):
-    """And continues in float64 to the same minimum, from a start that is nearly exact."""
+    """The fit continues in float64 to the same minimum, from a nearly exact start."""
     x, labels = features(400, 24)
     evaluate, precisions = linear_probe._Scaled.evaluate, []
 

@@ -1,4 +1,4 @@
-"""HTML templates: values are escaped, and a missing variable is an error."""
+"""HTML templates, whose values are escaped. A missing variable is an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sce_video.utils.html_template import render_template
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """An importable package with the template ``a.html``."""
+    """Make an importable package with the template ``a.html``."""
     folder = tmp_path / "package_with_template" / "templates"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").touch()

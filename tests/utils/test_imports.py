@@ -1,4 +1,4 @@
-"""Packages that import each of their names when it is asked for."""
+"""Packages that import each of their names on first use."""
 
 from __future__ import annotations
 

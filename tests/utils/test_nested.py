@@ -1,4 +1,4 @@
-"""One value of nested dicts, whatever is on the way to it."""
+"""Reading a value in nested dicts, whatever its path leads through."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DATA = {"model": {"type": "SCE", "depth": 18, "sizes": [1, 2]}, "on": True, "non
         ("other.type", None, None),
         ("none.type", None, None),
         ("on", bool, True),
-        ("on", int, None),  # a switch is not a number
+        ("on", int, None),  # a bool is not a number
         ("on", None, True),
     ],
 )

@@ -1,4 +1,4 @@
-"""Modules of ``--import``: found, refused in one line, handed on, and never named by a file."""
+"""Modules of ``--import``: found, refused in one line, passed on, and never imported by files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class {name}:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder, with modules that register a transform each; not on the Python path."""
+    """Enter a folder outside the Python path, with modules that each register a transform."""
     (tmp_path / "part_one.py").write_text(PART.format(name="PartOne"))
     (tmp_path / "part_two.py").write_text("import part_three\n")
     (tmp_path / "part_three.py").write_text(PART.format(name="PartThree"))
@@ -54,7 +54,7 @@ def test_a_module_of_the_current_folder_is_imported_and_its_option_taken(folder,
 
 def test_several_modules_are_named_by_those_of_the_command_line(folder):
     with own_imports(["--import", "part_one", "--import", "part_two"]):
-        # part_two has imported part_three, and is enough to have both.
+        # part_two imports part_three, so it is enough for both.
         assert named_modules(["part_three", "part_one"]) == ["part_one", "part_two"]
         assert named_modules(["elsewhere"]) == ["part_one", "part_two", "elsewhere"]
     assert named_modules(["__main__", "part_three"]) == ["part_three"]
@@ -117,7 +117,7 @@ def test_a_wrong_module_is_one_line(folder, capsys, name, message):
 
 
 def test_a_missing_module_needs_no_library(tmp_path, repo):
-    """It is answered within a fraction of a second."""
+    """The error appears within a fraction of a second."""
     code = "import sys\nfrom sce_video.commands.main import main\n"
     code += "status = main(['verify', 'v', '--import', 'no_such_part'])\n"
     code += "assert status == 2 and not {'torch', 'numpy', 'mmengine'} & {*sys.modules}"
@@ -146,7 +146,7 @@ def test_what_a_file_records_is_only_shown(folder, recorded, advice):
 
 
 def test_a_run_json_imports_nothing(folder, capsys):
-    """A stranger's run names a module that lies in the current folder."""
+    """An untrusted run names a module in the current folder."""
     from sce_video.commands.main import main
 
     (folder / "canary.py").write_text("open('sung', 'w')")

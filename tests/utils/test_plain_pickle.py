@@ -1,4 +1,4 @@
-"""Pickles of plain data: what is read, and what is refused without being executed."""
+"""Pickles of plain data: accepted content, and content that is refused without running it."""
 
 import collections
 import datetime
@@ -46,7 +46,7 @@ def test_arrays_of_old_and_new_numpy(tmp_path, core):
 
 
 def test_arrays_of_python_2(tmp_path):
-    """Python 2 writes the bytes as text, here by hand: ndarray of two f8, and its dtype."""
+    """Build a pickle of Python 2 by hand, which stores an array of two f8 as text."""
     raw = struct.pack("<2d", 1.5, -2.0)
     text = (
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
@@ -66,7 +66,7 @@ class _Evil:
     def __reduce__(self):
         return self.made
 
-    def __repr__(self):  # the test id, equal in all processes
+    def __repr__(self):  # test ids, the same in all processes
         return f"_Evil({self.made[0].__name__})"
 
 
@@ -79,14 +79,14 @@ class _Evil:
         (_Evil(np.load, "{}"), r"numpy\.load"),
         (datetime.date(2020, 1, 1), r"datetime\.date"),
         (collections.OrderedDict(a=1), r"collections\.OrderedDict"),
-        (np.array([None, "x"], dtype=object), "something else than numbers"),
-        (np.zeros(2, dtype=[("x", "f4")]), "something else than numbers"),
-        (np.zeros(2, dtype="M8[s]"), "something else than numbers"),
-        (np.array(["text"]), "something else than numbers"),
-        ({1, 2}, "holds a set"),
+        (np.array([None, "x"], dtype=object), "does not contain numbers"),
+        (np.zeros(2, dtype=[("x", "f4")]), "does not contain numbers"),
+        (np.zeros(2, dtype="M8[s]"), "does not contain numbers"),
+        (np.array(["text"]), "does not contain numbers"),
+        ({1, 2}, "contains a set"),
         (1j, r"builtins\.complex"),
         (_Evil(bytes, 10**12), "malformed bytes"),
-        (bytearray(b"x"), r"(builtins\.bytearray|holds a bytearray)"),
+        (bytearray(b"x"), r"(builtins\.bytearray|contains a bytearray)"),
     ],
     ids=str,
 )
@@ -108,7 +108,7 @@ def test_other_objects_are_refused(tmp_path, value, wanted, protocol):
 
 
 def _malformed():
-    """Pickles of allowed names only, assembled wrongly."""
+    """Test pickles that contain only allowed names, but in a wrong combination."""
     good = pickle.dumps(np.arange(4.0), protocol=2)
     yield "more rows than bytes", good.replace(b"K\x04\x85", b"K\x05\x85")
     yield "a negative side", good.replace(b"K\x04\x85", b"J\xff\xff\xff\xff\x85")
@@ -156,7 +156,7 @@ def test_damaged_pickles_never_do_more_than_raise(tmp_path):
 
 
 def doubled(depth):
-    """A pickle of a tuple of tuples that stands for 2**depth numbers."""
+    """Return a pickle of nested tuples that stand for 2**depth numbers."""
     pairs = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(depth))
     return b"K\x01\x94" + pairs
 
@@ -171,8 +171,8 @@ def doubled(depth):
         (b"\x80\x04}(" + doubled(40) + b"K\x01u.", "a key that is neither text nor a number"),
         (b"\x80\x04" + doubled(40) + b".", None),
         (b"\x80\x02" + b"(" * 10**5 + b"t" * 10**5 + b".", "recursion"),
-        (b"\x80\x04\x8f(K\x01\x90.", "holds a set"),
-        (b"c_codecs\nencode\n(NK\x01tb.", "a state of something else"),
+        (b"\x80\x04\x8f(K\x01\x90.", "contains a set"),
+        (b"c_codecs\nencode\n(NK\x01tb.", "a state that does not belong to an array"),
         (b"L" + b"9" * 10**5 + b"L\n.", "limit"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Objects in a store: what is written is read back by boto3, and errors are sentences."""
+"""Objects in a store: boto3 reads back what was written, and errors are sentences."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_upload_in_parts_that_is_ended_leaves_none(bucket, tmp_path, monkeypa
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_upload_file_part_concurrent", ended)
     monkeypatch.setattr(storage, "_ABORT", 60)
-    # Programs that are started in the background ignore it.
+    # Programs that are started in the background ignore this signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     try:
@@ -72,12 +72,12 @@ def test_an_upload_in_parts_that_is_ended_leaves_none(bucket, tmp_path, monkeypa
         assert list(tmp_path.glob("sce_video_*")) == []
 
 
-# -- a store that is busy, or wrong ---------------------------------------------------------
+# -- a store that is busy or faulty ---------------------------------------------------------
 
 
 @pytest.fixture
 def waits(monkeypatch):
-    """Seconds that were waited for: nobody waits for them."""
+    """Record waiting times without waiting."""
     sleep, found = asyncio.sleep, []
 
     async def wait(seconds, *result):
@@ -96,11 +96,11 @@ def test_a_store_that_stays_busy_is_asked_for_over_a_minute(bucket, waits, monke
         lambda: write_text(bucket.url("x"), ""),
     ):
         waits.clear()
-        with pytest.raises((StoreError, WriteError), match="is too busy, for over a minute"):
+        with pytest.raises((StoreError, WriteError), match="has been too busy for over a minute"):
             action()
         assert sum(waits) > 60 and max(waits) <= 10 and len(waits) == 15
         found.append(list(waits))
-    assert all(a != b for a, b in zip(*found, strict=True))  # machines do not come back together
+    assert all(a != b for a, b in zip(*found, strict=True))  # machines do not retry together
 
 
 def test_a_flipped_byte_is_told_as_what_it_is(bucket, monkeypatch):
@@ -121,7 +121,7 @@ def test_a_flipped_byte_is_told_as_what_it_is(bucket, monkeypatch):
         local_copy(url)
     message = str(caught.value)
     assert message.startswith(
-        f"{url} cannot be read: what arrived is not what was stored (Expected"
+        f"{url} cannot be read: the received data differ from the stored data (Expected"
     )
     assert "did not match calculated checksum" in message and "cannot write" not in message
 
@@ -147,7 +147,7 @@ def test_a_truncated_download_is_no_copy(bucket, monkeypatch):
         "get_file",
         lambda self, url, path, max_concurrency: Path(path).write_bytes(b"x" * 60),
     )
-    with pytest.raises(OSError, match="was read in part: 60 of 100 bytes"):
+    with pytest.raises(OSError, match="only 60 of 100 bytes of .* were read"):
         local_copy(url)
     monkeypatch.undo()
 
@@ -160,7 +160,7 @@ def test_output_files_are_uploaded_at_the_end(bucket):
     assert bucket.get("out/features.npz") == b"features" and not path.exists()
 
 
-# -- what can be wrong ----------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------
 
 
 def assert_refused(action, error, *words):

@@ -1,4 +1,4 @@
-"""Google's storage, gs://, against an emulator of it; read and written by its REST interface."""
+"""Google's storage, gs://, compared with the REST interface of an emulator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sce_video.utils.storage import ObjectStoreError
 
 @pytest.fixture(scope="module")
 def server():
-    # Read when gcsfs is imported: without it the kind of a bucket is asked for by another protocol.
+    # gcsfs reads this when it is imported. Otherwise, it uses another protocol for buckets.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     emulator = pytest.importorskip("gcp_storage_emulator.server", reason="no gcp-storage-emulator")
     pytest.importorskip("gcsfs", reason="no gcsfs: pip install 'sce-video[gs]'")

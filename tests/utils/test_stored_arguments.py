@@ -1,4 +1,4 @@
-"""The arguments that classes declare to be taken from a checkpoint, and the values they accept."""
+"""Arguments that classes adopt from a checkpoint, and the values that they accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of tensors is used again, but never while anything shows a part of it."""
+"""Memory of tensors is reused, but never while anything still refers to a part of it."""
 
 from __future__ import annotations
 

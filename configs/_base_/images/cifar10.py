@@ -1,4 +1,4 @@
-# Shared settings of the pretraining recipes on CIFAR10: views of 32x32, online strong, target weak
+# Shared settings of the pretraining recipes on CIFAR10: views at 32x32, online strong, target weak
 # (tab:augmentations, strength 0.5 is the table), monitoring by kNN (k 200, weights exp(sim/0.1), as
 # lightly-ai/lightly, docs/source/getting_started/benchmarks) every 10 epochs: test images against
 # training images.

@@ -1,4 +1,4 @@
-# Shared settings of the pretraining recipes on ImageNet: views of 224x224, online strong, target
+# Shared settings of the pretraining recipes on ImageNet: views at 224x224, online strong, target
 # weak (tab:augmentations, strength 0.5 is the table), monitoring by kNN every 10 epochs: each
 # validation image among the others, of which 49 are of its class (k 20, weights exp(sim/0.1)).
 _base_ = [

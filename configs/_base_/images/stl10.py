@@ -1,4 +1,4 @@
-# Shared settings of the pretraining recipes on STL10: views of 96x96, online strong, target weak
+# Shared settings of the pretraining recipes on STL10: views at 96x96, online strong, target weak
 # (tab:augmentations, strength 0.5 is the table), monitoring by kNN (k 200, weights exp(sim/0.1), as
 # lightly-ai/lightly, docs/source/getting_started/benchmarks) every 10 epochs: test images against
 # labelled training images.

@@ -1,4 +1,4 @@
-# Shared settings of the pretraining recipes on Tiny-ImageNet: views of 64x64, online strong, target
+# Shared settings of the pretraining recipes on Tiny-ImageNet: views at 64x64, online strong, target
 # weak (tab:augmentations, strength 0.5 is the table), monitoring by kNN (k 200, weights
 # exp(sim/0.1), as lightly-ai/lightly, docs/source/getting_started/benchmarks) every 10 epochs:
 # validation images against training images. The paper does not state the statistics, so they come

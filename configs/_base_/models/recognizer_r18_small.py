@@ -1,4 +1,4 @@
-# ResNet-18 with the stem for small images (3x3, no pooling; appendix D.1) with mmaction2's
+# ResNet-18 with the small-image stem (3x3, no pooling; appendix D.1) with mmaction2's
 # recogniser and head: one linear layer on the average pool, weights N(0, 0.01), biases 0.
 # pretrained names the checkpoint from which the backbone is loaded (tools/train.py --pretrained).
 model = dict(

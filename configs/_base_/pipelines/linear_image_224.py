@@ -1,4 +1,4 @@
-# Linear evaluation on images of 224x224: a random crop of 8 % to 100 % of the area, resized to 224,
+# Linear evaluation on 224x224 images: a random crop of 8 % to 100 % of the area, resized to 224,
 # flip p 0.5 (appendix D.1). Tested on the central 224x224 of the image whose short side was
 # resized to 256 as Pillow does (the authors' code, juliendenize/eztorch; the paper writes 256x256).
 train_pipeline = [

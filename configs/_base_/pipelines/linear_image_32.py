@@ -1,4 +1,4 @@
-# Linear evaluation on images of 32x32 (CIFAR): a black border of 4 pixels, a random crop of 32,
+# Linear evaluation on 32x32 images (CIFAR): a black border of 4 pixels, a random crop of 32,
 # flip p 0.5 (the authors' older code, juliendenize/SCE; the sentence in appendix D.1 mixes this
 # crop with a resized one). The test uses the image without changes.
 train_pipeline = [

@@ -1,4 +1,4 @@
-# Linear evaluation on images of 96x96 (STL10): a random crop of 8 % to 100 % of the area, resized
+# Linear evaluation on 96x96 images (STL10): a random crop of 8 % to 100 % of the area, resized
 # to 96, flip p 0.5 (appendix D.1). The test uses the image without changes.
 train_pipeline = [
     dict(type="LoadImage", num_views=1),

@@ -1,4 +1,4 @@
-# Attentive probes on your own labelled videos: frozen ResNet3D-18, 8 frames of 224x224.
+# Attentive probes on your own labelled videos: frozen ResNet3D-18, 8 frames at 224x224.
 # Paper:    none. It shows which classes a frozen network separates if the action covers only a part
 #           of the frames. finetune/r3d18_folder.py also trains the network.
 # Data:     three folders with the same sub-folders, one per class, for training, for the selection

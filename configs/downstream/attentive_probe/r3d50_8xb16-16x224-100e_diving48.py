@@ -1,7 +1,7 @@
-# Attentive probes on Diving48: ResNet3D-50, 16 frames of 224x224, the backbone frozen.
+# Attentive probes on Diving48: ResNet3D-50, 16 frames at 224x224, the backbone frozen.
 # Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2,
 #           configs/eval/vitl/diving48.yaml): weight decay 0.8, three rates, 100 epochs, a batch of
-#           128. It has 89.0 with ViT-L/16, 32 frames of 256, tokens of four layers and probes of
+#           128. It has 89.0 with ViT-L/16, 32 frames at 256, tokens of four layers and probes of
 #           depth 4 on 4 clips x 3 crops (README.md there). Here frames are spread over the video
 #           as on SSv2.
 # Data:     lists of `sce-video prepare diving48`: test.txt, and train.txt divided into fit.txt

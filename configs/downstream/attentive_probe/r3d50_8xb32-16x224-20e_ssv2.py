@@ -1,6 +1,6 @@
-# Attentive probes on Something-Something v2: frozen ResNet3D-50, 16 frames of 224x224.
+# Attentive probes on Something-Something v2: frozen ResNet3D-50, 16 frames at 224x224.
 # Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2,
-#           configs/eval/vitl/ssv2.yaml), which has 73.7 with ViT-L/16, 16 frames of 256, and probes
+#           configs/eval/vitl/ssv2.yaml), which has 73.7 with ViT-L/16, 16 frames at 256, and probes
 #           of depth 4 on 2 clips x 3 crops (README.md there); here with our finetuning's views.
 # Data:     as in r3d50_8xb32-8x224-20e_k400.py: train.txt in data/ssv2 is divided into fit.txt and
 #           select.txt (every 20th line).

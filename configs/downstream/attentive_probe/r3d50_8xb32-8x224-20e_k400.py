@@ -1,4 +1,4 @@
-# Attentive probes on Kinetics-400: ResNet3D-50, 8 frames of 224x224, the backbone frozen.
+# Attentive probes on Kinetics-400: ResNet3D-50, 8 frames at 224x224, the backbone frozen.
 # Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2,
 #           configs/eval/vitl/k400.yaml) with the views of our linear evaluation, which has 67.6
 #           (linear/r3d50_8xb64-8x224-60e_k400.py).

@@ -1,6 +1,6 @@
-# Finetuning on UCF101: R(2+1)D-18, 16 frames of 112x112, all weights.
+# Finetuning on UCF101: R(2+1)D-18, 16 frames at 112x112, all weights.
 # Paper:    none with SCE. It uses the protocol of ResNet3D-18. The nearest number in
-#           tab:video-sota-action is TEC, R(2+1)D-18, 16 frames of 112, 88.2 (mean of 3 splits).
+#           tab:video-sota-action is TEC, R(2+1)D-18, 16 frames at 112, 88.2 (mean of 3 splits).
 # Run:      python tools/train.py \
 #               configs/downstream/finetune/r2plus1d18_1xb64-16x112-200e_ucf101.py \
 #               --pretrained work_dirs/sce_r2plus1d18_8xb64-16x112-200e_k400/epoch_200.pth

@@ -1,5 +1,5 @@
-# Finetuning on HMDB51: ResNet3D-18, 16 frames of 112x112, all weights.
-# Paper:    tab:video-sota-action, ResNet3D-18, 16 frames of 112x112 (mean of 3 splits).
+# Finetuning on HMDB51: ResNet3D-18, 16 frames at 112x112, all weights.
+# Paper:    tab:video-sota-action, ResNet3D-18, 16 frames at 112x112 (mean of 3 splits).
 # Run:      python tools/train.py configs/downstream/finetune/r3d18_1xb64-16x112-200e_hmdb51.py \
 #               --pretrained work_dirs/sce_r3d18_8xb64-16x112-200e_k400/epoch_200.pth
 # 3 splits: sce-video finetune-splits \

@@ -1,4 +1,4 @@
-# Finetuning on your own labelled videos: ResNet3D-18, 8 frames of 224x224, all weights.
+# Finetuning on your own labelled videos: ResNet3D-18, 8 frames at 224x224, all weights.
 # Paper:    none. The recipe suits a few dozen to a few thousand videos.
 # Data:     two folders for training and test with one sub-folder per class, or lists of "path
 #           label" (...dataset.ann_file=LIST; names of the labels ...dataset.class_file=FILE). The

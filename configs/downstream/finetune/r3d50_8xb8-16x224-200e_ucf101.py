@@ -1,5 +1,5 @@
-# Finetuning on UCF101: ResNet3D-50, 16 frames of 224x224, all weights.
-# Paper:    tab:video-sota-action, ResNet3D-50, 16 frames of 224x224 (mean of 3 splits).
+# Finetuning on UCF101: ResNet3D-50, 16 frames at 224x224, all weights.
+# Paper:    tab:video-sota-action, ResNet3D-50, 16 frames at 224x224 (mean of 3 splits).
 # Run:      bash tools/dist_train.sh \
 #               configs/downstream/finetune/r3d50_8xb8-16x224-200e_ucf101.py 8 \
 #               --pretrained work_dirs/sce_r3d50_16xb32-16x224-200e_k400/epoch_200.pth

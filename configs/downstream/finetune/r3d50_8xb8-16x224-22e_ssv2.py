@@ -1,4 +1,4 @@
-# Finetuning on Something-Something v2: ResNet3D-50, 16 frames of 224x224, all weights.
+# Finetuning on Something-Something v2: ResNet3D-50, 16 frames at 224x224, all weights.
 # Paper:    tab:video-sota-generalization, SCE with 16 frames.
 # Run:      bash tools/dist_train.sh \
 #               configs/downstream/finetune/r3d50_8xb8-16x224-22e_ssv2.py 8 \

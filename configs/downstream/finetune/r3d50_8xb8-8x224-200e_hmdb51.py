@@ -1,5 +1,5 @@
-# Finetuning on HMDB51: ResNet3D-50, 8 frames of 224x224, all weights.
-# Paper:    tab:video-sota-action, ResNet3D-50, 8 frames of 224x224 (mean of 3 splits).
+# Finetuning on HMDB51: ResNet3D-50, 8 frames at 224x224, all weights.
+# Paper:    tab:video-sota-action, ResNet3D-50, 8 frames at 224x224 (mean of 3 splits).
 # Run:      bash tools/dist_train.sh configs/downstream/finetune/r3d50_8xb8-8x224-200e_hmdb51.py 8 \
 #               --pretrained work_dirs/sce_r3d50_8xb64-8x224-200e_k400/epoch_200.pth
 # 3 splits: torchrun --nproc_per_node 8 -m sce_video finetune-splits --launcher pytorch \

@@ -1,4 +1,4 @@
-# Finetuning on Something-Something v2: ResNet3D-50, 8 frames of 224x224, all weights.
+# Finetuning on Something-Something v2: ResNet3D-50, 8 frames at 224x224, all weights.
 # Paper:    tab:video-sota-generalization, SCE with 8 frames.
 # Run:      bash tools/dist_train.sh configs/downstream/finetune/r3d50_8xb8-8x224-22e_ssv2.py 8 \
 #               --pretrained work_dirs/sce_r3d50_8xb64-8x224-200e_k400/epoch_200.pth

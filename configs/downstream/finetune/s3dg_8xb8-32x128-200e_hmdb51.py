@@ -1,5 +1,5 @@
-# Finetuning on HMDB51: S3D-G, 32 frames of 128x128, all weights.
-# Paper:    none with SCE. It uses the protocol of ResNet3D-18 with 8 frames of 224, the short side
+# Finetuning on HMDB51: S3D-G, 32 frames at 128x128, all weights.
+# Paper:    none with SCE. It uses the protocol of ResNet3D-18 with 8 frames at 224, the short side
 #           8/7 of the crop. The nearest number in tab:video-sota-action is TEC, S3D-G, 32 frames of
 #           128, 63.5 (mean of 3 splits).
 # Run:      bash tools/dist_train.sh configs/downstream/finetune/s3dg_8xb8-32x128-200e_hmdb51.py 8 \

@@ -1,8 +1,8 @@
 # A linear classifier on the frozen features of any network, for your own labelled videos. One pass
-# computes the features of central crops without augmentation, then logistic regression fits the
-# classifier. Of an image network, model.backbone.frame_pool adds motion.
-# Paper:    none; for few labelled videos, or a network that is too large to train.
-# Data:     two folders, to train and to test, with a sub-folder for each class; or lists of
+# computes the features of central crops without augmentation, and then logistic regression fits
+# the classifier. For an image network, model.backbone.frame_pool adds motion.
+# Paper:    none. Use it if there are few labelled videos, or if the network is too large to train.
+# Data:     two folders for training and test with one sub-folder per class, or lists of
 #           "path label" (...dataset.ann_file=LIST; names of the labels ...dataset.class_file=FILE).
 # Run:      sce-video finetune RUN --train TRAIN --test TEST --out OUT --route frozen, which chooses
 #           the settings by cross-validation;
@@ -13,13 +13,13 @@
 # Test:     python tools/test.py configs/downstream/linear/frozen_folder.py CHECKPOINT \
 #               --cfg-options test_dataloader.dataset.data_root=/path/to/test
 # Hardware: a few CPU cores, or 1 GPU.
-# Expected: depends on the videos; docs/results.md has measured examples.
+# Expected: depends on the videos; docs/results.md contains measured examples.
 
 _base_ = ["../finetune/r3d18_folder.py"]
 
 model = dict(backbone=dict(frozen_stages=4), cls_head=dict(dropout_ratio=0.0))
 data_preprocessor = dict(views=[])
-# As in the test, without its crops: one central crop of each clip.
+# Training uses the same clips as the test, and one central crop of each.
 train_pipeline = [
     dict(type="OpenVideo"),
     dict(type="UniformClips", clip_duration=2.56, num_frames=8, num_clips=2),
@@ -32,7 +32,7 @@ train_dataloader = dict(sampler=dict(shuffle=False), dataset=dict(pipeline=train
 test_dataloader = dict(
     dataset=dict(pipeline=dict(UniformClips=dict(num_clips=2), PackVideo=dict(num_crops=1)))
 )
-# There is nothing to choose by a validation during the pass.
+# The pass needs no validation, because there is nothing to choose.
 val_dataloader = None
 val_evaluator = None
 val_cfg = None
@@ -40,7 +40,8 @@ train_cfg = dict(_delete_=True, type="LinearFitLoop", l2=0.1, max_epochs=1)
 custom_hooks = []
 default_hooks = dict(checkpoint=dict(interval=1))
 
-# Names of settings: sce-video finetune ... --route frozen --frames 16 sets all of their places.
+# Each name sets several places together, for example sce-video finetune ... --route frozen
+# --frames 16.
 settings = dict(
     _delete_=True,
     l2=["train_cfg.l2"],

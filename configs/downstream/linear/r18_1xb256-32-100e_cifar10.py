@@ -1,4 +1,4 @@
-# Linear evaluation on CIFAR10: frozen ResNet-18 with the stem for small images, 32x32.
+# Linear evaluation on CIFAR10: frozen ResNet-18 with the small-image stem, 32x32.
 # Paper:    tab:baselines and tab:temperature-small, CIFAR10.
 # Run:      python tools/train.py configs/downstream/linear/r18_1xb256-32-100e_cifar10.py \
 #               --pretrained work_dirs/sce_r18_1xb256-32-200e_cifar10/epoch_200.pth

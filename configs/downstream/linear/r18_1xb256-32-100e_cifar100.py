@@ -1,4 +1,4 @@
-# Linear evaluation on CIFAR100: frozen ResNet-18 with the stem for small images, 32x32.
+# Linear evaluation on CIFAR100: frozen ResNet-18 with the small-image stem, 32x32.
 # Paper:    tab:baselines and tab:temperature-small, CIFAR100.
 # Run:      python tools/train.py configs/downstream/linear/r18_1xb256-32-100e_cifar100.py \
 #               --pretrained work_dirs/sce_r18_1xb256-32-200e_cifar100/epoch_200.pth

@@ -1,4 +1,4 @@
-# Linear evaluation on Tiny-ImageNet: frozen ResNet-18 with the stem for small images, 64x64.
+# Linear evaluation on Tiny-ImageNet: frozen ResNet-18 with the small-image stem, 64x64.
 # Paper:    tab:baselines and tab:temperature-small, Tiny-ImageNet.
 # Run:      python tools/train.py configs/downstream/linear/r18_1xb256-64-100e_tiny_imagenet.py \
 #               --pretrained work_dirs/sce_r18_1xb256-64-200e_tiny_imagenet/epoch_200.pth

@@ -1,4 +1,4 @@
-# Linear evaluation on STL10: frozen ResNet-18 with the stem for small images, 96x96.
+# Linear evaluation on STL10: frozen ResNet-18 with the small-image stem, 96x96.
 # Paper:    tab:baselines and tab:temperature-small, STL10.
 # Run:      python tools/train.py configs/downstream/linear/r18_1xb256-96-100e_stl10.py \
 #               --pretrained work_dirs/sce_r18_1xb256-96-200e_stl10/epoch_200.pth

@@ -1,4 +1,4 @@
-# Linear evaluation on Kinetics-400: R(2+1)D-18, 16 frames of 112x112, the backbone frozen.
+# Linear evaluation on Kinetics-400: R(2+1)D-18, 16 frames at 112x112, the backbone frozen.
 # Paper:    none. It uses the protocol of ResNet3D-18, with which SCE has 56.6
 #           (tab:video-sota-action).
 # Run:      bash tools/dist_train.sh \

@@ -1,5 +1,5 @@
-# Linear evaluation on Kinetics-400: ResNet3D-18, 16 frames of 112x112, the backbone frozen.
-# Paper:    tab:video-sota-action, ResNet3D-18, 16 frames of 112x112.
+# Linear evaluation on Kinetics-400: ResNet3D-18, 16 frames at 112x112, the backbone frozen.
+# Paper:    tab:video-sota-action, ResNet3D-18, 16 frames at 112x112.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/r3d18_8xb64-16x112-60e_k400.py 8 \
 #               --pretrained work_dirs/sce_r3d18_8xb64-16x112-200e_k400/epoch_200.pth
 # Test:     bash tools/dist_test.sh configs/downstream/linear/r3d18_8xb64-16x112-60e_k400.py \

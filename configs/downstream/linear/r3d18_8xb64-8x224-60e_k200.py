@@ -1,4 +1,4 @@
-# Linear evaluation on Kinetics-200: ResNet3D-18, 8 frames of 224x224, the backbone frozen.
+# Linear evaluation on Kinetics-200: ResNet3D-18, 8 frames at 224x224, the backbone frozen.
 # Paper:    tab:video-best, third row (lambda 0.5, tau_m 0.05, the final setting);
 #           tab:video-baseline for the baseline.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/r3d18_8xb64-8x224-60e_k200.py 8 \

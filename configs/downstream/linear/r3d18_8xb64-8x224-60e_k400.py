@@ -1,5 +1,5 @@
-# Linear evaluation on Kinetics-400: ResNet3D-18, 8 frames of 224x224, the backbone frozen.
-# Paper:    tab:video-sota-action, ResNet3D-18, 8 frames of 224x224.
+# Linear evaluation on Kinetics-400: ResNet3D-18, 8 frames at 224x224, the backbone frozen.
+# Paper:    tab:video-sota-action, ResNet3D-18, 8 frames at 224x224.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/r3d18_8xb64-8x224-60e_k400.py 8 \
 #               --pretrained work_dirs/sce_r3d18_8xb64-8x224-200e_k400/epoch_200.pth
 # Test:     bash tools/dist_test.sh configs/downstream/linear/r3d18_8xb64-8x224-60e_k400.py \

@@ -1,4 +1,4 @@
-# Linear evaluation on Kinetics-200: ResNet3D-50, 16 frames of 224x224, the backbone frozen.
+# Linear evaluation on Kinetics-200: ResNet3D-50, 16 frames at 224x224, the backbone frozen.
 # Paper:    none. It applies the protocol of appendix D.3 to a network that the paper evaluates only
 #           on K400.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/r3d50_8xb64-16x224-60e_k200.py 8 \

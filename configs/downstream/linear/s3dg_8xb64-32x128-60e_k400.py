@@ -1,5 +1,5 @@
-# Linear evaluation on Kinetics-400: S3D-G, 32 frames of 128x128, the backbone frozen.
-# Paper:    none. It uses the protocol of ResNet3D-18 with 8 frames of 224, with which SCE has 59.8
+# Linear evaluation on Kinetics-400: S3D-G, 32 frames at 128x128, the backbone frozen.
+# Paper:    none. It uses the protocol of ResNet3D-18 with 8 frames at 224, with which SCE has 59.8
 #           (tab:video-sota-action). The short side has the same range relative to the crop.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/s3dg_8xb64-32x128-60e_k400.py 8 \
 #               --pretrained work_dirs/sce_s3dg_8xb64-32x128-200e_k400/epoch_200.pth

@@ -1,5 +1,5 @@
-# Retrieval on UCF101, split 1: ResNet3D-18, 16 frames of 112x112, mean h of 30 views.
-# Paper:    tab:video-sota-retrieval, ResNet3D-18, 16 frames of 112x112.
+# Retrieval on UCF101, split 1: ResNet3D-18, 16 frames at 112x112, mean h of 30 views.
+# Paper:    tab:video-sota-retrieval, ResNet3D-18, 16 frames at 112x112.
 # Run:      python tools/test.py configs/downstream/retrieval/r3d18_16x112_ucf101.py \
 #               work_dirs/sce_r3d18_8xb64-16x112-200e_k400/epoch_200.pth
 # Hardware: any; on several GPUs: bash tools/dist_test.sh CONFIG CHECKPOINT 8.

@@ -1,5 +1,5 @@
-# Retrieval on HMDB51, split 1: ResNet3D-50, 16 frames of 224x224, mean h of 30 views.
-# Paper:    tab:video-sota-retrieval, ResNet3D-50, 16 frames of 224x224.
+# Retrieval on HMDB51, split 1: ResNet3D-50, 16 frames at 224x224, mean h of 30 views.
+# Paper:    tab:video-sota-retrieval, ResNet3D-50, 16 frames at 224x224.
 # Run:      python tools/test.py configs/downstream/retrieval/r3d50_16x224_hmdb51.py \
 #               work_dirs/sce_r3d50_16xb32-16x224-200e_k400/epoch_200.pth
 # Hardware: any; on several GPUs: bash tools/dist_test.sh CONFIG CHECKPOINT 8.

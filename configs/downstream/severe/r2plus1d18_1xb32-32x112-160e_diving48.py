@@ -1,4 +1,4 @@
-# Finetuning on Diving48: R(2+1)D-18, 32 frames of 112x112, all weights.
+# Finetuning on Diving48: R(2+1)D-18, 32 frames at 112x112, all weights.
 # Paper:    none with SCE. It is part of the SEVERE benchmark (Thoker et al. 2022), shift of domain.
 # Run:      python tools/train.py \
 #               configs/downstream/severe/r2plus1d18_1xb32-32x112-160e_diving48.py \

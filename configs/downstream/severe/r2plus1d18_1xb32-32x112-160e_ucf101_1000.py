@@ -1,4 +1,4 @@
-# Finetuning on 1,000 videos of UCF101: R(2+1)D-18, 32 frames of 112x112, all weights.
+# Finetuning on 1,000 videos of UCF101: R(2+1)D-18, 32 frames at 112x112, all weights.
 # Paper:    none with SCE. It is part of the SEVERE benchmark (Thoker et al. 2022), small training
 #           sets.
 # Run:      python tools/train.py \

@@ -1,4 +1,4 @@
-# Finetuning on NTU RGB+D (60 actions, by performer): R(2+1)D-18, 16 frames of 112x112, all weights.
+# Finetuning on NTU RGB+D (60 actions, by performer): R(2+1)D-18, 16 frames at 112x112, all weights.
 # Paper:    none with SCE. It is part of the SEVERE benchmark (Thoker et al. 2022), shift of domain.
 # Run:      python tools/train.py \
 #               configs/downstream/severe/r2plus1d18_1xb64-16x112-180e_ntu60.py \

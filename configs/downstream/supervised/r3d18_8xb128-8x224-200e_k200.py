@@ -1,4 +1,4 @@
-# Supervised training on Kinetics-200 from random weights: ResNet3D-18, 8 frames of 224x224.
+# Supervised training on Kinetics-200 from random weights: ResNet3D-18, 8 frames at 224x224.
 # Paper:    tab:video-baseline, row Supervised. The optimiser follows the authors' code.
 # Run:      bash tools/dist_train.sh configs/downstream/supervised/r3d18_8xb128-8x224-200e_k200.py 8
 # Test:     bash tools/dist_test.sh \

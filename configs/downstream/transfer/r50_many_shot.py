@@ -1,4 +1,4 @@
-# Many-shot linear transfer: features of ResNet-50, images of 224x224 (short side 224, bicubic).
+# Many-shot linear transfer: features of ResNet-50, 224x224 images (short side 224, bicubic).
 # Paper:    tab:many-shot; images and classifier as in linusericsson/ssl-transfer, linear.py.
 # Run:      sce-video embed data/transfer/DTD \
 #               --config configs/downstream/transfer/r50_many_shot.py --checkpoint CHECKPOINT \

@@ -1,4 +1,4 @@
-# Low-shot SVMs on VOC2007: features of ResNet-50, images of 224x224 (short side 256, bilinear).
+# Low-shot SVMs on VOC2007: features of ResNet-50, 224x224 images (short side 256, bilinear).
 # Paper:    tab:low-shot-voc; images and classifier as in salesforce/PCL, eval_svm_voc.py.
 # Run:      sce-video embed data/transfer/VOC2007 \
 #               --config configs/downstream/transfer/r50_voc07_svm.py --checkpoint CHECKPOINT \

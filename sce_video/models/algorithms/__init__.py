@@ -1,6 +1,6 @@
-"""Self-supervised methods with one file each, and models around a backbone.
+"""Self-supervised methods, one file for each, and other models with a backbone.
 
-Every module in this folder is imported. To add a method, add one file here and one recipe.
+All modules in this folder are imported. To add a method, add one file here and one recipe.
 """
 
 from sce_video.models.algorithms.base import SelfSupervisedModel

@@ -1,4 +1,4 @@
-"""The parent class of self-supervised methods, which defines what the engine calls."""
+"""Parent class of self-supervised methods, with the interface that the engine calls."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from sce_video.models.losses.siamese import check_temperature, full_precision
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import PartConfig
 from sce_video.utils.tensors import DeferredNumber, LoggedValue
 
 
 class SelfSupervisedModel(BaseModel):
     """A method that learns a backbone from the views of unlabelled samples.
 
-    A method is one subclass in one file of this folder. Some state is not trained by gradient, such
-    as a target network, a queue or prototypes. It changes in :meth:`after_optimizer_step` and not
-    in :meth:`loss`, because :meth:`loss` also runs for micro-batches and for fp16 steps that are
-    skipped.
+    A method is one subclass in one file of this folder. State that no gradient trains, such as a
+    target network or a queue, changes in :meth:`after_optimizer_step` and not in :meth:`loss`,
+    because :meth:`loss` also runs for micro-batches and for fp16 steps that are skipped.
 
-    Methods share the following arguments. Each method accepts only those that it needs:
+    Methods share the following arguments. Each method accepts only the ones that it needs:
 
     - ``backbone``: Config of the encoder, a network with ``out_channels``.
     - ``projector``, ``predictor``: Configs of the heads. The sizes of their inputs, and of the
       predictor's output, follow from the networks before them.
-    - ``momentum``: m in the target's moving average, target <- m*target + (1-m)*online. It is read
-      at every step, like temperatures and coefficients, so a schedule can set it.
+    - ``momentum``: m in the moving average target <- m*target + (1-m)*online. Like temperatures and
+      coefficients, it is read at every step, so a schedule can change it.
     - ``symmetric``: Whether target views are also queries for the other keys.
     - ``target_views``: Indices of the views that the target encodes as keys. None means all views
       as large as the first one if ``symmetric``, and the last view otherwise.
     - ``queue_size``: Number of keys in the queue, K.
     - ``shuffle_bn_splits``: Number of groups of samples per rank for the target's Shuffle-BN
-      (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`). None turns it off. 1
-      shuffles between GPUs, as without ``sync_bn``. Larger values simulate several GPUs on one.
+      (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`). None turns it off. 1 only
+      shuffles samples between GPUs, and larger values simulate several GPUs on each of them.
     - ``data_preprocessor``: Config of the batched augmentation, or a built module.
-    - ``backward_per_query``: Whether only the activations of one query view are kept at a time, see
-      :class:`QuerySum`. It does not work with fp16.
-    - ``joint_views``: Whether views share batch statistics, see :meth:`encode_views`. Recipes set
-      it if the method's authors do so.
+    - ``backward_per_query``: Whether only the activations of one query view are kept at a time
+      (:class:`QuerySum`). This does not work with fp16.
+    - ``joint_views``: Whether views share batch statistics (:meth:`encode_views`). Recipes set it
+      if the method's authors do so.
 
     Raises:
         ValueError: If a setting is out of range when the method is built.
@@ -66,8 +66,8 @@ class SelfSupervisedModel(BaseModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        backbone: PartConfig,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         backward_per_query: bool = False,
         joint_views: bool = False,
     ) -> None:
@@ -78,9 +78,7 @@ class SelfSupervisedModel(BaseModel):
         self.backward_per_query = backward_per_query
         self.joint_views = joint_views
 
-    def build_heads(
-        self, projector: dict[str, Any], predictor: dict[str, Any] | None = None
-    ) -> None:
+    def build_heads(self, projector: PartConfig, predictor: PartConfig | None = None) -> None:
         """Set ``projector`` and ``predictor``. Without a config, the predictor is the identity."""
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
         dim = self.projector.out_channels
@@ -96,7 +94,7 @@ class SelfSupervisedModel(BaseModel):
         shuffle_bn_splits: int | None = None,
         queue_size: int | None = None,
     ) -> None:
-        """Set ``target``, a copy of backbone and projector, and a ``queue`` for its keys."""
+        """Set ``target``, a copy of backbone and projector, and the ``queue`` of its keys."""
         check_target_views(target_views)
         self.momentum = momentum
         self.symmetric = symmetric
@@ -120,15 +118,15 @@ class SelfSupervisedModel(BaseModel):
     ) -> tuple[dict[int, Tensor], dict[int, list[int]]]:
         """Encode the target views, and list the keys of each query view.
 
-        All keys are computed before the first query. Shuffle-BN gathers over ranks, so all ranks
-        must call it in the same order. The keys enter the queue after the step.
+        All keys are computed before the first query. All ranks must call this in the same order,
+        because Shuffle-BN gathers samples over ranks. The keys enter the queue after the step.
 
         Args:
             views: V views (N, 3, T, H, W).
 
         Returns:
-            Unit embeddings (N, D) by target view, without gradient, and the target views whose keys
-            each query view is compared with.
+            Unit embeddings (N, D) by target view, without gradient, and for each query view the
+            target views with whose keys it is compared.
         """
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
@@ -163,7 +161,7 @@ class SelfSupervisedModel(BaseModel):
             views: V views (N, 3, T, H, W).
 
         Returns:
-            Representations h (N, C) and the projector's embeddings z (N, D), one of each per view.
+            For each view, its representations h (N, C) and the projector's embeddings z (N, D).
         """
         if not self.joint_views:
             h = [self.represent(view) for view in views]
@@ -188,12 +186,13 @@ class SelfSupervisedModel(BaseModel):
         """
 
     def check_settings(self) -> None:
-        """Check ``momentum`` and the temperatures. Methods extend this for their own numbers.
+        """Check ``momentum`` and the temperatures. Methods add checks of their own settings.
 
-        Methods call it when they are built. A schedule calls it with the values that it will set.
+        A method calls this when it is built, and a schedule calls it for the values that it will
+        set.
 
         Raises:
-            ValueError: If a number is out of range.
+            ValueError: If a setting is out of range.
         """
         if hasattr(self, "momentum"):
             check_momentum(self.momentum)
@@ -202,15 +201,15 @@ class SelfSupervisedModel(BaseModel):
                 check_temperature(name, getattr(self, name))
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Check whether the data suit the method.
+        """Check whether the training data suit the method.
 
         Args:
             num_samples: Number of training samples.
-            batch_size: Samples of an optimiser step, over all ranks and micro-batches.
+            batch_size: Number of samples per optimiser step, over all ranks and micro-batches.
             num_views: Number of views, or None if it is not known before the first sample.
 
         Returns:
-            Warnings about data that do not suit the method.
+            Warnings about data on which the method learns less.
 
         Raises:
             ValueError: If the method cannot be trained on these data.
@@ -227,15 +226,15 @@ class SelfSupervisedModel(BaseModel):
         return None
 
     def queue_steps(self) -> int | None:
-        """Return the number of steps that fill the queue; None without a queue or before a step."""
+        """Return how many steps fill the queue; None without a queue or before the first step."""
         made = getattr(getattr(self, "queue", None), "keys_per_step", None)
         return None if made is None else math.ceil(len(self.queue.keys) / made)
 
     def before_optimizer_step(self) -> None:
-        """Change gradients. The engine calls this once before each real optimiser step."""
+        """Change gradients. The engine calls this before each optimiser step that takes place."""
 
     def after_optimizer_step(self) -> None:
-        """Update target and queue, or other state. The engine calls this after each real step."""
+        """Update target, queue and other state, after each optimiser step that took place."""
         if isinstance(target := getattr(self, "target", None), TargetEncoder):
             target.update(self.backbone, self.projector, self.momentum)
         if isinstance(queue := getattr(self, "queue", None), KeyQueue):
@@ -253,8 +252,8 @@ class SelfSupervisedModel(BaseModel):
 
         Args:
             inputs: V views (N, 3, T, H, W).
-            data_samples: Data of the samples. A backbone that drops tokens uses their ``seed``.
-                Without it, seeds are drawn from torch's global generator.
+            data_samples: Data of the samples. A backbone that drops tokens uses their ``seed``. If
+                there is none, seeds are drawn from torch's global generator.
             mode: "loss", or "tensor" for the representations.
 
         Returns:
@@ -280,7 +279,7 @@ class SelfSupervisedModel(BaseModel):
         )
 
     def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> Mapping[str, LoggedValue]:
-        """Compute :meth:`loss`. Methods that need more than the views override this."""
+        """Compute :meth:`loss`. Methods that need more data than the views override this."""
         return self.loss(views)
 
     def parse_losses(
@@ -288,7 +287,7 @@ class SelfSupervisedModel(BaseModel):
     ) -> tuple[Tensor, dict[str, LoggedValue]]:
         """Return the value to minimise, which is the entry ``loss``, and all values to log.
 
-        mmengine's method would add up every entry with "loss" in its name.
+        mmengine's own method would add up all entries with "loss" in their names.
         """
         method = f"{type(self).__name__}.loss() must return"
         if "loss" not in losses:
@@ -310,9 +309,9 @@ class SelfSupervisedModel(BaseModel):
     def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, LoggedValue]:
         """Compute the spread ``h_std`` and effective rank ``h_rank`` of representations.
 
-        Both fall towards 0 when the representation collapses. The projector's embeddings collapse
-        first, which ``z_std`` shows. Behind a head of several layers, the collapse may stay there,
-        because equal embeddings pass no gradient to the backbone.
+        Both approach 0 when the representation collapses. The projector's embeddings collapse
+        first, which ``z_std`` shows. If the projector has several layers, the representation may
+        not collapse as well, because equal embeddings pass no gradient to the backbone.
 
         Args:
             h: Representations (N, C).
@@ -324,19 +323,19 @@ class SelfSupervisedModel(BaseModel):
 
 
 class QuerySum:
-    """The scalars of a step, summed over its queries, with one backward pass in total or per query.
+    """Sums of a step's scalars over its queries, with one backward pass in total or per query.
 
     With ``backward_per_query``, :meth:`add` computes the gradients of a query immediately, which
-    frees its activations. The graph of the summed loss is then one node that passes the sum of the
-    gradients to the parameters. Hooks of DistributedDataParallel, accumulated steps and clipping
-    therefore see the gradients of the whole step. The queries must share no graph except the
-    parameters.
+    frees its activations. The graph of the summed loss is then a single node that passes the sums
+    of the gradients to the parameters. DistributedDataParallel, gradient accumulation and clipping
+    therefore see the gradients of the whole step. The graphs of the queries may share nothing but
+    the parameters.
     """
 
     def __init__(self, model: SelfSupervisedModel) -> None:
         self._model = model
         # Without gradient mode, there is no backward pass and nothing to keep.
-        self._one_each = model.backward_per_query and torch.is_grad_enabled()
+        self._per_query = model.backward_per_query and torch.is_grad_enabled()
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._gradients: list[Tensor | None] = [None] * len(self._parameters)
         self._sums: dict[str, Tensor] = {}
@@ -346,16 +345,17 @@ class QuerySum:
         """Add the scalars of a query.
 
         Args:
-            h: Representations (N, C). The first query's h and z give the step's collapse metrics.
+            h: Representations (N, C). The collapse metrics of the step are computed from h and z of
+                the first query.
             z: Embeddings (N, D).
-            terms: Scalars by name, with ``loss``.
+            terms: Scalars by name, including ``loss``.
 
         Raises:
             ValueError: If gradients are computed per query under fp16 autocast.
         """
         if not self._sums:
             self._collapse = self._model.collapse_metrics(h, z)
-        if self._one_each:
+        if self._per_query:
             kind = terms["loss"].device.type
             if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
                 raise ValueError(
@@ -375,7 +375,7 @@ class QuerySum:
 
     def total(self) -> dict[str, LoggedValue]:
         """Return sums and collapse metrics by name, as :meth:`SelfSupervisedModel.loss` does."""
-        if self._one_each:
+        if self._per_query:
             loss = _StoredGradients.apply(self._sums["loss"], self._gradients, *self._parameters)
             self._sums["loss"] = loss
         return {**self._sums, **self._collapse}
@@ -406,5 +406,5 @@ def unit_vectors(x: Tensor) -> Tensor:
 
 
 def mean_cosines(query: Tensor, keys: Sequence[Tensor]) -> Tensor:
-    """Return the mean cosine (P,) of unit queries (N, D) with each of P keys (N, D), detached."""
+    """Return the mean cosines (P,) of unit queries (N, D) and P keys (N, D), without gradient."""
     return torch.stack([(query.detach() * key).sum(dim=1).mean() for key in keys])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +10,13 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
 from sce_video.models.losses import byol_loss
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import PartConfig
 from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
 class BYOL(SelfSupervisedModel):
-    """An online network that predicts the target's embedding of another view, without negatives.
+    """Prediction of the target's embedding of another view, without negatives.
 
     Let q be the online prediction and k the target's embedding, both l2-normalised. A pair costs
     ``|q - k|^2 = 2 - 2 q.k`` (eq. 2 of BYOL). The cost of a query is the mean over its keys, and
@@ -29,13 +29,13 @@ class BYOL(SelfSupervisedModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
-        predictor: dict[str, Any],
+        backbone: PartConfig,
+        projector: PartConfig,
+        predictor: PartConfig,
         momentum: float = 0.996,
         symmetric: bool = True,
         target_views: Sequence[int] | None = None,
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         backward_per_query: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, backward_per_query)
@@ -45,7 +45,7 @@ class BYOL(SelfSupervisedModel):
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Compute the squared distances of predictions and targets, and the pairs' mean cosine."""
-        # Keys have no gradient. This is the stop-gradient of the method.
+        # The keys have no gradient, which is the stop-gradient of the paper.
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         sums = QuerySum(self)

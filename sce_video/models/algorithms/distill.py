@@ -1,11 +1,11 @@
-"""Distillation from a frozen teacher. For relations, the objective is SCE's loss, as in SEED."""
+"""Distillation from a frozen teacher, with SCE's loss as one of the objectives, as in SEED."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss, full_precision
 from sce_video.models.modules import KeyQueue, queue_warnings
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Entries, Outputs, Word
+from sce_video.utils.stored_arguments import Entries, Outputs, PartConfig, Word
 from sce_video.utils.tensors import LoggedValue
 
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
@@ -33,41 +33,30 @@ class TeacherClip:
     side: int  # height and width in pixels
 
 
-class ViewComparison(NamedTuple):
-    """Comparison of a view with the teacher.
-
-    Attributes:
-        h: Representations (N, C).
-        z: Projected features, (N, D) or one row per position.
-        terms: Scalars to log, with ``loss``.
-    """
-
-    h: Tensor
-    z: Tensor
-    terms: dict[str, Tensor]
+#: Representations (N, C) of a view, their projections, and the scalars of the comparison
+_Compared = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
 @MODELS.register_module()
 class Distill(SelfSupervisedModel):
     """A student whose projected representation approaches the features of a frozen teacher.
 
-    Let z be the student's projection and t the teacher's feature of a clip, both l2-normalised. The
-    loss is a mean over samples and views. ``objective`` selects it:
+    Let z be the student's projection and t the teacher's feature of a clip, both l2-normalised.
+    ``objective`` selects the loss, which is averaged over samples and views:
 
-    - ``cosine``: 1 - z.t for the pooled features.
+    - ``cosine``: 1 - z.t of the pooled features.
     - ``tokens``: 1 - z.t at each position of the teacher's grid, to which the student's features
       are interpolated.
     - ``relations``: SCE (eq. 9) with z as the query, t as the key and a queue of the teacher's
       features. SEED (arXiv 2101.04731) uses the teacher's softmax share instead of ``lambda_``.
-    - ``frames``: The squared errors of the teacher's standardised features of each frame, of their
-      mean over the clip, of their motion and of their change
-      (:func:`~sce_video.models.losses.frame_terms`). The projector predicts the features at each of
-      the student's temporal positions.
+    - ``frames``: Squared errors for the teacher's standardised frame features, their mean over the
+      clip, their motion and their change (:func:`~sce_video.models.losses.frame_terms`). The
+      projector predicts the features at each temporal position of the student.
 
-    The teacher is either a set of stored features of fixed clips, looked up by the samples'
-    ``index`` and ``clip``, or a network that receives the student's augmented view (arXiv
-    2106.05237) in its own size and normalisation. ``tokens`` requires a network. The teacher is not
-    part of the state, because it has its own checkpoint.
+    The teacher is either a set of stored features of fixed clips, which the samples' ``index`` and
+    ``clip`` identify, or a network that receives the student's augmented view (arXiv 2106.05237) in
+    the teacher's size and normalisation. ``tokens`` requires a network. The teacher is not saved
+    with the student, because it has its own checkpoint.
 
     ``SelfSupervisedModel`` describes the other arguments, and ``SCE`` describes ``lambda_``,
     ``tau`` and ``tau_m``.
@@ -80,16 +69,16 @@ class Distill(SelfSupervisedModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
+        backbone: PartConfig,
+        projector: PartConfig,
         teacher_channels: Outputs,
         objective: Word = "cosine",
-        teacher: dict[str, Any] | None = None,
+        teacher: PartConfig | None = None,
         queue_size: Entries = 65536,
         lambda_: float = 0.5,
         tau: float = 0.1,
         tau_m: float = 0.05,
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
     ) -> None:
         super().__init__(backbone, data_preprocessor or {"type": "VideoDataPreprocessor"})
         if objective == "frames":
@@ -117,8 +106,9 @@ class Distill(SelfSupervisedModel):
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Return warnings about an unsuitable queue."""
-        sizes = [len(self.queue.keys)] if self.objective == "relations" else []
-        return [w for size in sizes for w in queue_warnings(size, num_samples, batch_size, 1)]
+        if self.objective != "relations":
+            return []
+        return queue_warnings(len(self.queue.keys), num_samples, batch_size, 1)
 
     def chance_level(self) -> float | None:
         """Return log(K+1) for ``relations``, as for SCE, and None for the other objectives.
@@ -137,15 +127,15 @@ class Distill(SelfSupervisedModel):
 
         Args:
             network: An ``Encoder``.
-            features: (videos, clips, D), or (videos, clips, T, D) for ``frames``. Videos that could
-                not be read have features of 0.
-            clip: Size of the clips that the network accepts. Without it, the network receives the
-                student's view in the student's size.
+            features: (videos, clips, D), or (videos, clips, T, D) for ``frames``. They are 0 for
+                videos that could not be read.
+            clip: Size of the clips that the network accepts. None passes the student's view in the
+                student's size.
 
         Raises:
             ValueError: If the features do not suit the objective.
         """
-        # A tuple hides the teacher from nn.Module, so that it is not trained, saved or initialised.
+        # nn.Module does not register modules in a tuple, so the teacher is not trained or saved.
         self._teacher: Any = () if network is None else (network.eval().requires_grad_(False),)
         self._features = features
         self._clip = clip
@@ -161,17 +151,17 @@ class Distill(SelfSupervisedModel):
 
     @torch.no_grad()
     def teach(self, view: Tensor, samples: Mapping[str, Tensor] | None) -> Tensor:
-        """Return the teacher's features of a view.
+        """Return the teacher's features for a view.
 
         Args:
             view: (N, 3, T, H, W).
-            samples: ``index`` and ``clip`` (N,) of the samples, if the features are stored.
+            samples: ``index`` and ``clip`` (N,) of the samples, which select stored features.
 
         Returns:
             (N, D), (N, T, D) for ``frames``, or (N, D, T, H, W) for ``tokens``, without gradient.
 
         Raises:
-            ValueError: If there is no teacher, or no stored features for ``frames``.
+            ValueError: If there is no teacher, or if ``frames`` has no stored features.
         """
         if self._features is not None and samples is not None and "clip" in samples:
             return full_precision(self._features[samples["index"], samples["clip"]])
@@ -196,7 +186,7 @@ class Distill(SelfSupervisedModel):
         return teacher.backbone(shown) if self.objective == "tokens" else teacher.represent(shown)
 
     def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, LoggedValue]:
-        """Compute the loss. The samples' index and clip identify the teacher's features."""
+        """Compute the loss with the samples' ``index`` and ``clip``."""
         return self.loss(views, samples)
 
     def loss(
@@ -206,38 +196,37 @@ class Distill(SelfSupervisedModel):
 
         Args:
             views: V views (N, 3, T, H, W).
-            samples: ``index`` and ``clip`` (N,) of the samples, if the features are stored.
+            samples: ``index`` and ``clip`` (N,) of the samples, which select stored features.
         """
         sums = QuerySum(self)
         for view in views:
             taught = self.teach(view, samples)  # without gradient
             if self.objective == "frames":
-                found = self.frame_errors(view, taught)
+                h, z, terms = self.frame_errors(view, taught)
             else:
-                found = self.compare_vectors(view, taught, is_first=view is views[0])
-            terms = {name: value / len(views) for name, value in found.terms.items()}
-            sums.add(found.h, found.z, terms)
+                h, z, terms = self.compare_vectors(view, taught, is_first=view is views[0])
+            sums.add(h, z, {name: value / len(views) for name, value in terms.items()})
         return sums.total()
 
-    def frame_errors(self, view: Tensor, taught: Tensor) -> ViewComparison:
-        """Compare a view with the teacher's features of frames (N, T, D) for ``frames``."""
+    def frame_errors(self, view: Tensor, taught: Tensor) -> _Compared:
+        """Compare a view with the teacher's frame features (N, T, D), for ``frames``."""
         assert self._scales is not None  # set together with the stored features
         positions = frame_features(self.backbone, view)  # (N, T, C)
         z = self.projector(positions.flatten(0, 1)).unflatten(0, positions.shape[:2])
         parts = frame_terms(z, taught, self._scales)
         terms = {name: value.detach() for name, value in parts.items()}
         loss = torch.stack([*parts.values()]).sum()
-        return ViewComparison(positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **terms})
+        return positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **terms}
 
-    def compare_vectors(self, view: Tensor, taught: Tensor, is_first: bool) -> ViewComparison:
+    def compare_vectors(self, view: Tensor, taught: Tensor, is_first: bool) -> _Compared:
         """Compare unit vectors for all objectives except ``frames``.
 
         Args:
             view: (N, 3, T, H, W).
-            taught: Features of the teacher as :meth:`teach` returns them.
-            is_first: Whether this is the first view of the step, whose keys enter the queue.
+            taught: Features of the teacher, as :meth:`teach` returns them.
+            is_first: Whether this is the first view of the step. Only its keys enter the queue.
         """
-        if self.objective == "tokens":  # compares one row per position
+        if self.objective == "tokens":  # each position is a row to compare
             features = self.backbone(view)
             h = average_pool(features)
             rows, keys = rows_of_positions(features, taught)
@@ -248,10 +237,10 @@ class Distill(SelfSupervisedModel):
         query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
         if self.objective != "relations":
             loss = byol_loss(query, key) / 2  # 1 - z.t
-            return ViewComparison(h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()})
+            return h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()}
         parts = sce_terms(
             query, key, self.queue.keys, lambda_=self.lambda_, tau=self.tau, tau_m=self.tau_m
         )
         if is_first:  # the keys enter the queue after the optimiser step
             self.queue.stage(key)
-        return ViewComparison(h, z, parts._asdict())
+        return h, z, parts._asdict()

@@ -1,4 +1,4 @@
-"""Models that are not methods: a backbone for search and evaluation, and action localisation."""
+"""Models that are not methods: an encoder for search and evaluation, and an action detector."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from torch import Tensor
 
 from sce_video.models.backbones.common import init_info_to_file, represent
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import PartConfig
 
 
 @MODELS.register_module()
 class Encoder(BaseModel):
     """A backbone that computes representations and cannot be trained.
 
-    The part ``backbone.`` of any checkpoint provides its weights. By default, the data preprocessor
+    It loads the weights named ``backbone.*`` from any checkpoint. By default, the data preprocessor
     is a ``VideoDataPreprocessor`` that only normalises.
     """
 
     _dump_init_info = init_info_to_file
 
-    def __init__(
-        self, backbone: dict[str, Any], data_preprocessor: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, backbone: PartConfig, data_preprocessor: PartConfig | None = None) -> None:
         prepared = data_preprocessor or {"type": "VideoDataPreprocessor"}
         super().__init__(data_preprocessor=MODELS.build(prepared))
         self.backbone = MODELS.build(backbone)
@@ -63,9 +62,9 @@ class ActionDetector(BaseModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        roi_head: dict[str, Any],
-        data_preprocessor: dict[str, Any] | None = None,
+        backbone: PartConfig,
+        roi_head: PartConfig,
+        data_preprocessor: PartConfig | None = None,
     ) -> None:
         prepared = data_preprocessor or {"type": "BoxDataPreprocessor"}
         super().__init__(data_preprocessor=MODELS.build(prepared))
@@ -96,8 +95,8 @@ class ActionDetector(BaseModel):
         if mode != "loss":
             raise ValueError(f"mode must be 'loss' or 'tensor', got {mode!r}")
         actions = torch.cat(data_samples["actions"])
-        # Without boxes, the loss still needs a graph, because DistributedDataParallel waits for a
-        # gradient of every parameter.
+        # DistributedDataParallel waits for a gradient of every parameter, so the loss needs a graph
+        # even if there are no boxes.
         if len(actions) == 0:
             return {"loss": logits.sum()}
         return {"loss": F.binary_cross_entropy_with_logits(logits, actions)}

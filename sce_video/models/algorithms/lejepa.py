@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +14,7 @@ from sce_video.models.losses.sigreg import sigreg_loss
 from sce_video.models.modules import StepGenerator
 from sce_video.models.modules.view_pairs import check_target_views, default_target_views
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import PartConfig
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -37,7 +37,7 @@ class RandomDirections(StepGenerator):
 
 @MODELS.register_module()
 class LeJEPA(SelfSupervisedModel):
-    """All views predict the centre of the global views, and SIGReg prevents a collapse.
+    """Prediction of the global views' centre from all views, with SIGReg against a collapse.
 
     Let z_v (N, D) be the embeddings of view v, which are not normalised, and let c be the mean of
     the global views' embeddings::
@@ -46,27 +46,27 @@ class LeJEPA(SelfSupervisedModel):
         loss       = (1 - lambda) * prediction + lambda * mean over views of SIGReg(z_v)
 
     The method has no target network, stop-gradient, predictor or queue. SIGReg is 0 for embeddings
-    distributed as N(0, I). It covers the samples of all ranks, but only of one micro-batch when
-    gradients are accumulated. The projector has no output BN, because this would fix mean and
-    variance independently of the loss.
+    distributed as N(0, I). It is computed over the samples of all ranks, but only over one
+    micro-batch if gradients are accumulated. The projector must not end with BN, which would fix
+    mean and variance independently of the loss.
 
     ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
         lambda_: Weight of SIGReg, 0 to 1. The paper uses 0.02 to 0.05. It is read at every step.
         num_directions: M, number of random directions per step. The paper uses 256 to 1024.
-        global_views: Indices of the views whose mean is predicted. Local views only predict. None
-            means all views as large as the first one.
+        global_views: Indices of the views whose mean is predicted. All other views only predict.
+            None means all views that are as large as the first one.
     """
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
+        backbone: PartConfig,
+        projector: PartConfig,
         lambda_: float = 0.05,
         num_directions: int = 1024,
         global_views: Sequence[int] | None = None,
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         joint_views: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, joint_views=joint_views)
@@ -88,7 +88,7 @@ class LeJEPA(SelfSupervisedModel):
             raise ValueError(f"lambda_ must be from 0 to 1, got {self.lambda_}")
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Check the views.
+        """Check the number of views.
 
         Returns:
             An empty list, because there is nothing to warn about.
@@ -97,14 +97,14 @@ class LeJEPA(SelfSupervisedModel):
             ValueError: If there are fewer than two views, or if a global view does not exist.
         """
         if num_views is not None and num_views < 2:
-            raise ValueError(f"LeJEPA compares at least two views, got {num_views}")
+            raise ValueError(f"LeJEPA needs at least two views, got {num_views}")
         if num_views is not None and max(self.global_views or (0,)) >= num_views:
             given = f"global_views {list(self.global_views or ())}"
             raise ValueError(f"{given} must be below the number of views, {num_views}")
         return []
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Compute prediction and SIGReg for any number of views.
+        """Compute the prediction error and SIGReg for any number of views.
 
         Returns:
             ``loss``, its parts ``prediction`` and ``sigreg``, the spread ``z_std`` of the first
@@ -115,7 +115,7 @@ class LeJEPA(SelfSupervisedModel):
         h, embeddings = self.encode_views(views)
         z = full_precision(torch.stack(embeddings))  # (V, N, D)
 
-        # The centre has a gradient, because SIGReg alone keeps the embeddings from collapsing.
+        # The centre also has a gradient. Only SIGReg keeps the embeddings from collapsing.
         centre = z[list(global_views)].mean(dim=0)
         prediction = (z - centre).square().mean()
         directions = self.directions()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
 from sce_video.models.losses import info_nce_loss
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Entries
+from sce_video.utils.stored_arguments import Entries, PartConfig
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -20,7 +19,7 @@ from sce_video.utils.tensors import LoggedValue
 class MoCo(SelfSupervisedModel):
     """InfoNCE with a moving-average target and a queue of negatives, without a predictor.
 
-    The first view is the query and the last one the key. With ``symmetric=True``, every view is
+    The first view is the query, and the last one is the key. With ``symmetric=True``, every view is
     both. The loss is the mean over the pairs of a query and a key from different views. rho-MoCo
     uses rho views with ``symmetric=True`` and ``sum_queries=True`` (facebookresearch/SlowFast,
     ``slowfast/models/contrastive.py``, whose learning rates are tuned for this sum).
@@ -35,8 +34,8 @@ class MoCo(SelfSupervisedModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
+        backbone: PartConfig,
+        projector: PartConfig,
         queue_size: Entries = 65536,
         momentum: float = 0.999,
         tau: float = 0.2,
@@ -44,7 +43,7 @@ class MoCo(SelfSupervisedModel):
         sum_queries: bool = False,
         target_views: Sequence[int] | None = None,
         shuffle_bn_splits: int | None = None,
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         backward_per_query: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, backward_per_query)
@@ -58,8 +57,8 @@ class MoCo(SelfSupervisedModel):
     def chance_level(self) -> float | None:
         """Return log(K+1), which is the loss if query and keys are unrelated.
 
-        With ``sum_queries``, it is multiplied by the number of queries, and None before the first
-        step.
+        With ``sum_queries``, this is multiplied by the number of queries. The result is then None
+        before the first step.
         """
         queries = self._num_queries if self.sum_queries else 1
         return None if queries is None else queries * math.log(len(self.queue.keys) + 1)

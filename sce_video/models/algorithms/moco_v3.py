@@ -1,10 +1,9 @@
-"""MoCo v3 (Chen, Xie & He 2021, arXiv 2104.02057), which contrasts with the keys of a batch."""
+"""MoCo v3 (Chen, Xie & He 2021, arXiv 2104.02057): contrast within the batch, with a target."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from sce_video.models.losses import moco_v3_loss
 from sce_video.models.modules.view_pairs import check_batch_negatives
 from sce_video.registry import MODELS
 from sce_video.utils.distributed import gather_samples, global_positions
+from sce_video.utils.stored_arguments import PartConfig
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -21,11 +21,11 @@ from sce_video.utils.tensors import LoggedValue
 class MoCoV3(SelfSupervisedModel):
     """Online encoder, projector and predictor with a moving-average target, without a queue.
 
-    The candidates of a query are the target's keys of another view, for all samples of the batch on
-    all ranks (:func:`~sce_video.models.losses.moco_v3_loss`). The loss of a query is the mean over
-    its key views, and the total is the sum over queries. For two views, this is the sum of both
-    directions, as in facebookresearch/moco-v3, moco/builder.py. Accumulated micro-batches are not
-    compared with each other.
+    The candidates for a query are the target's keys of another view, for all samples in the batch
+    on all ranks (:func:`~sce_video.models.losses.moco_v3_loss`). The loss of a query is the mean
+    over its key views, and the total is the sum over queries. For two views, this is the sum of
+    both directions, as in facebookresearch/moco-v3, moco/builder.py. Accumulated micro-batches are
+    not compared with each other.
 
     ``SelfSupervisedModel`` describes the other arguments.
 
@@ -35,14 +35,14 @@ class MoCoV3(SelfSupervisedModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
-        predictor: dict[str, Any],
+        backbone: PartConfig,
+        projector: PartConfig,
+        predictor: PartConfig,
         momentum: float = 0.99,
         tau: float = 1.0,
         symmetric: bool = True,
         target_views: Sequence[int] | None = None,
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         backward_per_query: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, backward_per_query)
@@ -53,7 +53,7 @@ class MoCoV3(SelfSupervisedModel):
         self.check_settings()
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Return warnings about a batch that contains samples twice.
+        """Return a warning if the batch contains samples twice.
 
         Raises:
             ValueError: If there are no pairs of views or no negatives.
@@ -64,8 +64,8 @@ class MoCoV3(SelfSupervisedModel):
     def chance_level(self) -> float | None:
         """Return the loss if queries and keys are unrelated, or None before the first step.
 
-        It is 2 tau log(N) times the number of query views, where N is the number of samples of the
-        last step, without accumulation.
+        It is 2 tau log(N) times the number of query views, where N is the number of samples in the
+        last step, or in its last micro-batch.
         """
         return self._chance
 
@@ -73,10 +73,10 @@ class MoCoV3(SelfSupervisedModel):
         """Compute the contrastive losses within the batch, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
-        # Keys of all ranks are candidates. ``own`` contains the rows of this rank's positives.
+        # The keys of all ranks are candidates, and ``own`` are the rows of this rank's positives.
         candidates = {j: gather_samples(key) for j, key in keys.items()}
         own = global_positions(len(views[0]), views[0].device)
-        # Count one micro-batch, because accumulated micro-batches are not compared.
+        # This counts only one micro-batch, because micro-batches are not compared with each other.
         num_candidates = len(next(iter(candidates.values())))
         self._chance = len(keys_of) * 2 * self.tau * math.log(num_candidates)
         sums = QuerySum(self)

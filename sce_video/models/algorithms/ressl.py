@@ -1,10 +1,9 @@
-"""ReSSL, Relational Self-Supervised Learning with weak augmentation (Zheng et al. 2021)."""
+"""ReSSL, Relational Self-Supervised Learning with Weak Augmentation (Zheng et al. 2021)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +11,18 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
 from sce_video.models.losses.sce_losses import ressl_loss, sharpness_warnings
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Entries
+from sce_video.utils.stored_arguments import Entries, PartConfig
 from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
 class ReSSL(SelfSupervisedModel):
-    """A network that learns the target's similarities to a queue, without contrast or predictor.
+    """Learning of the target's similarities to a queue, without contrast or predictor.
 
-    The first view (strong augmentation) is the query and the last one (weak) the key. With
+    The first view (strong augmentation) is the query, and the last one (weak) is the key. With
     ``symmetric=True``, every view is both. In the multi-crop variant, additional smaller views are
     queries. The loss is the mean over the pairs of different views. ``tau_m`` must stay below
-    ``tau``, because the method collapses as they approach each other.
+    ``tau``, because the method collapses as the two approach each other.
 
     ``SelfSupervisedModel`` describes the other arguments.
 
@@ -34,8 +33,8 @@ class ReSSL(SelfSupervisedModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
+        backbone: PartConfig,
+        projector: PartConfig,
         queue_size: Entries = 131072,
         momentum: float = 0.999,
         tau: float = 0.1,
@@ -43,7 +42,7 @@ class ReSSL(SelfSupervisedModel):
         symmetric: bool = False,
         target_views: Sequence[int] | None = None,
         shuffle_bn_splits: int | None = None,
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         backward_per_query: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, backward_per_query)
@@ -63,11 +62,11 @@ class ReSSL(SelfSupervisedModel):
         return warnings + sharpness_warnings(self.tau, self.tau_m)
 
     def chance_level(self) -> float:
-        """Return log(K), the loss if query and queue are unrelated. The positive does not count."""
+        """Return log(K), the loss if query and queue are unrelated. The positive has no logit."""
         return math.log(len(self.queue.keys))
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Compute the cross-entropy of every pair's relations, and the pairs' mean cosine."""
+        """Compute the cross-entropy of the relations for every pair, and the mean cosine."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         sums = QuerySum(self)

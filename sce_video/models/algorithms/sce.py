@@ -13,7 +13,7 @@ from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
 from sce_video.models.losses.sce_losses import SCETerms, check_sce, sce_terms, sce_warnings
 from sce_video.models.modules import check_momentum
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Entries
+from sce_video.utils.stored_arguments import Entries, PartConfig
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -21,22 +21,22 @@ from sce_video.utils.tensors import LoggedValue
 class SCE(SelfSupervisedModel):
     """Online encoder, projector and predictor with a moving-average target and a queue.
 
-    ``h = pool(backbone(view))`` is the representation. In the online branch, ``z1 =
-    predictor(projector(h))`` is the query. In the target branch, ``z2 = projector(h)`` is the key.
-    Both are l2-normalised. The loss is the mean over the pairs of a query and a key from different
-    views (:func:`~sce_video.models.modules.view_pairs.view_pairs`). For two views of one size, this
+    ``h = pool(backbone(view))`` is the representation. The query ``z1 = predictor(projector(h))``
+    comes from the online branch, and the key ``z2 = projector(h)`` from the target branch. Both are
+    l2-normalised. The loss is the mean over the pairs of a query and a key from different views
+    (:func:`~sce_video.models.modules.view_pairs.view_pairs`). For two views of the same size, this
     is the symmetrised loss of the paper's video experiments. With ``symmetric=False``, it is the
     loss of the paper's image ablations, where the first view (strong augmentation) is the query and
-    the last one (weak) the key.
+    the last one (weak) is the key.
 
-    A schedule can set ``momentum``, ``lambda_``, ``tau``, ``tau_m``, ``mu`` and ``eta``.
+    A schedule can change ``momentum``, ``lambda_``, ``tau``, ``tau_m``, ``mu`` and ``eta``.
 
     ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
-        lambda_: Weight of the positive in the target distribution (eq. 7). Three numbers are the
+        lambda_: Weight of the positive in the target distribution (eq. 7). Three numbers set the
             free coefficients (lambda, mu, eta) of eq. 10, ``lambda InfoNCE + mu ReSSL + eta Ceil``.
-            For example, ``(0.5, 0.5, 0.5)`` equals ``0.5``, and (0, 1, 0) is ReSSL's loss.
+            For example, ``(0.5, 0.5, 0.5)`` equals ``0.5``, and ``(0, 1, 0)`` is ReSSL's loss.
         tau: Temperature of the online distribution (eq. 8).
         tau_m: Temperature of the relations (eq. 3).
         mask_positive: True computes eq. 3, where the relations are a softmax over the negatives
@@ -45,9 +45,9 @@ class SCE(SelfSupervisedModel):
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
-        predictor: dict[str, Any] | None = None,
+        backbone: PartConfig,
+        projector: PartConfig,
+        predictor: PartConfig | None = None,
         queue_size: Entries = 65536,
         momentum: float = 0.99,
         lambda_: float | Sequence[float] = 0.5,
@@ -57,7 +57,7 @@ class SCE(SelfSupervisedModel):
         symmetric: bool = True,
         target_views: Sequence[int] | None = None,
         shuffle_bn_splits: int | None = None,
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         backward_per_query: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, backward_per_query)
@@ -92,7 +92,7 @@ class SCE(SelfSupervisedModel):
         return warnings + sce_warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m)
 
     def chance_level(self) -> float:
-        """Return log(K+1), or the sum of eq. 10: the loss if query and keys are unrelated."""
+        """Return the loss if query and keys are unrelated, which is log(K+1) for eq. 9."""
         info_nce, ressl = (math.log(len(self.queue.keys) + own) for own in (1, 0))
         if self.mu is None or self.eta is None:
             return info_nce
@@ -102,7 +102,7 @@ class SCE(SelfSupervisedModel):
         """Compute the paper's pseudo-code (appendix A) for any number of views.
 
         Returns:
-            The fields of ``SCETerms`` and the collapse metrics.
+            The fields of ``SCETerms``, averaged over the pairs, and the collapse metrics.
         """
         # Only target views pass through the target branch, without gradient ...
         keys, keys_of = self.encode_keys(views)
@@ -111,24 +111,24 @@ class SCE(SelfSupervisedModel):
         for i, own in keys_of.items():
             # ... and only queries through the online branch, with gradient.
             h, z, query = self.encode_query(views[i])
-            pairs = [self._pair_terms(query, keys[j]) for j in own]
+            # A schedule may change the settings at every step.
+            pairs = [
+                sce_terms(
+                    query,
+                    keys[j],
+                    self.queue.keys,
+                    lambda_=self.lambda_,
+                    mu=self.mu,
+                    eta=self.eta,
+                    tau=self.tau,
+                    tau_m=self.tau_m,
+                    mask_positive=self.mask_positive,
+                )
+                for j in own
+            ]
             terms = {
                 name: torch.stack([getattr(pair, name) for pair in pairs]).sum() / num_pairs
                 for name in SCETerms._fields
             }
             sums.add(h, z, terms)
         return sums.total()
-
-    def _pair_terms(self, query: Tensor, key: Tensor) -> SCETerms:
-        """Compare a query with a key. A schedule may change the settings at every step."""
-        return sce_terms(
-            query,
-            key,
-            self.queue.keys,
-            lambda_=self.lambda_,
-            mu=self.mu,
-            eta=self.eta,
-            tau=self.tau,
-            tau_m=self.tau_m,
-            mask_positive=self.mask_positive,
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from mmengine.dist import get_world_size
@@ -15,6 +14,7 @@ from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import nt_xent_loss
 from sce_video.models.modules.view_pairs import check_batch_negatives, check_views
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import PartConfig
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -33,17 +33,17 @@ class SimCLR(SelfSupervisedModel):
 
     Args:
         tau: Temperature. It is read at every step, so a schedule can set it.
-        consecutive: Whether the loss is the sum over the pairs of consecutive views instead of the
+        consecutive: Whether the loss is the sum over pairs of consecutive views, instead of the
             mean over all pairs.
     """
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
+        backbone: PartConfig,
+        projector: PartConfig,
         tau: float = 0.1,
         consecutive: bool = False,
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         joint_views: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, joint_views=joint_views)
@@ -54,7 +54,7 @@ class SimCLR(SelfSupervisedModel):
         self.check_settings()
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Return warnings about a batch that contains samples twice.
+        """Return a warning if the batch contains samples twice.
 
         Raises:
             ValueError: If there is only one view or one sample.
@@ -63,15 +63,15 @@ class SimCLR(SelfSupervisedModel):
         return check_batch_negatives(num_samples, batch_size)
 
     def chance_level(self) -> float | None:
-        """Return log(2N-1), the loss for unrelated views of a sample; None before the first step.
+        """Return log(2N-1), the loss if views are unrelated, or None before the first step.
 
-        N is the number of samples of the last step, without accumulation. With ``consecutive``, the
-        value is multiplied by the number of pairs.
+        N is the number of samples in the last step, or in its last micro-batch. With
+        ``consecutive``, the value is multiplied by the number of pairs.
         """
         return self._chance
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Compute NT-Xent of the pairs of views, and their mean cosine.
+        """Compute NT-Xent for the pairs of views, and their mean cosine.
 
         Raises:
             ValueError: If there are fewer than two views.
@@ -85,7 +85,7 @@ class SimCLR(SelfSupervisedModel):
         losses = [nt_xent_loss(first, second, tau=self.tau) for first, second in pairs]
         with torch.no_grad():
             cosines = [(first * second).sum(dim=1).mean() for first, second in pairs]
-        # SlowFast adds up its pairs, and its learning rates are tuned for this sum.
+        # SlowFast adds up the pairs, and its learning rates are tuned for this sum.
         weight = 1 if self.consecutive else 1 / len(pairs)
         self._chance = weight * len(pairs) * math.log(2 * len(h[0]) * get_world_size() - 1)
         return {

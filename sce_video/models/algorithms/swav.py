@@ -1,10 +1,10 @@
-"""SwAV: embeddings are assigned to prototypes, which are trained unit vectors."""
+"""SwAV (Caron et al. 2020): swapped prediction of cluster assignments."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -17,12 +17,12 @@ from sce_video.models.losses.swav_losses import check_sinkhorn, sinkhorn, swav_l
 from sce_video.models.modules import KeyQueue, StepGenerator, uneven_queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Entries, Stored
+from sce_video.utils.stored_arguments import Entries, PartConfig, Stored
 from sce_video.utils.tensors import LoggedValue
 
 
 class Prototypes(nn.Module):
-    """K trained vectors (K, D), l2-normalised after each optimiser step (facebookresearch/swav)."""
+    """K trained unit vectors (K, D), which are normalised after each optimiser step."""
 
     def __init__(self, dim: int, count: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Prototypes(nn.Module):
         self.normalise()
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Return the similarities (N, K) of unit embeddings (N, D), in fp32 also under autocast."""
+        """Return similarities (N, K) with unit embeddings (N, D), in fp32 even under autocast."""
         with torch.autocast(self.weight.device.type, enabled=False):
             return full_precision(embeddings) @ full_precision(self.weight).T
 
@@ -44,13 +44,13 @@ class Prototypes(nn.Module):
 
 @MODELS.register_module()
 class SwAV(SelfSupervisedModel):
-    """Online clustering, in which other views predict the balanced assignment of a view.
+    """Online clustering in which each view's balanced assignment is predicted from other views.
 
-    ``z = projector(h)`` is compared with K prototypes. Both are l2-normalised. Sinkhorn-Knopp over
-    the samples of all ranks gives each assigned view its codes, which every other view predicts
-    (:func:`~sce_video.models.losses.swav_loss`). With gradient accumulation, codes are balanced
-    over a micro-batch. For small batches, a queue of earlier embeddings takes part in the
-    assignment (section 3.1). There is no target network.
+    ``z = projector(h)`` is compared with K prototypes, and both are l2-normalised. Sinkhorn-Knopp
+    over the samples of all ranks computes the codes of each assigned view, which every other view
+    predicts (:func:`~sce_video.models.losses.swav_loss`). With gradient accumulation, codes are
+    balanced only over a micro-batch. For small batches, earlier embeddings in a queue take part in
+    the assignment (section 3.1). There is no target network.
 
     ``SelfSupervisedModel`` describes the other arguments.
 
@@ -58,21 +58,22 @@ class SwAV(SelfSupervisedModel):
         num_prototypes: Number of prototypes, K.
         tau: Temperature of the predictions. It is read at every step, so a schedule can set it.
         epsilon: Weight of the entropy in Sinkhorn-Knopp. It is read at every step.
-        frozen_prototype_steps: Optimiser steps before the prototypes are trained. The authors
-            freeze them for 1 epoch.
-        queue_size: Number of embeddings of each assigned view that are kept, over all ranks. 0
-            means that there is no queue.
-        queue_start_steps: Optimiser steps before the queue is filled. It is used once it is full.
-        target_views: Indices of the views that are assigned.
+        frozen_prototype_steps: Number of optimiser steps before the prototypes are trained. The
+            authors freeze them for 1 epoch.
+        queue_size: Number of embeddings that are kept of each assigned view, over all ranks. 0
+            means no queue.
+        queue_start_steps: Number of optimiser steps before the queue starts to fill. It is used as
+            soon as it is full.
+        target_views: Indices of the assigned views.
 
-    The checkpoint contains the buffer ``steps.step`` () int64, the number of optimiser steps so
-    far, and the queue.
+    The checkpoint contains the queue and the buffer ``steps.step`` () int64, which counts the
+    optimiser steps.
     """
 
     def __init__(
         self,
-        backbone: dict[str, Any],
-        projector: dict[str, Any],
+        backbone: PartConfig,
+        projector: PartConfig,
         num_prototypes: Entries = 1000,
         tau: float = 0.1,
         epsilon: float = 0.05,
@@ -80,7 +81,7 @@ class SwAV(SelfSupervisedModel):
         queue_size: Annotated[int, Stored(2**20, least=0, is_width=True)] = 0,
         queue_start_steps: int = 0,
         target_views: Sequence[int] = (0, 1),
-        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        data_preprocessor: PartConfig | nn.Module | None = None,
         joint_views: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, joint_views=joint_views)
@@ -101,7 +102,7 @@ class SwAV(SelfSupervisedModel):
             self.queue.keys.zero_()  # zeros distinguish an empty queue from a full one
 
     def check_settings(self) -> None:
-        """Check the temperatures and the numbers of steps and keys.
+        """Check the temperature, ``epsilon``, and the numbers of steps and keys.
 
         Raises:
             ValueError: If one of them is out of range.
@@ -113,7 +114,7 @@ class SwAV(SelfSupervisedModel):
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Return warnings about batches that are small or do not fill the queue evenly.
+        """Return warnings if batches are too small or do not fill the queue evenly.
 
         Raises:
             ValueError: If there are too few samples or views.
@@ -145,11 +146,11 @@ class SwAV(SelfSupervisedModel):
         h, z = self.encode_views(views)
         embeddings = [unit_vectors(x) for x in z]
         scores = [self.prototypes(x) for x in embeddings]
-        # Only assigned views have codes. Local views predict them.
+        # Only assigned views have codes. All other views only predict.
         codes: list[Tensor | None] = [None] * len(views)
         for number, view in enumerate(self.target_views):
             codes[view] = self._codes(scores[view], number)
-        # Stage instead of enqueuing, so that the codes of all micro-batches see one queue.
+        # Stage the embeddings instead of enqueuing them, so that all micro-batches see one queue.
         if self.queue is not None and self.steps.done >= self.queue_start_steps:
             self.queue.stage(torch.cat([embeddings[view] for view in self.target_views], dim=1))
         assigned = torch.cat([code for code in codes if code is not None])
@@ -161,16 +162,16 @@ class SwAV(SelfSupervisedModel):
 
     @torch.no_grad()
     def _codes(self, scores: Tensor, number: int) -> Tensor:
-        """Return the codes (N, K) for the scores (N, K) of the assigned view with this index."""
+        """Return the codes (N, K) for the scores (N, K) of an assigned view with this index."""
         rows = [scores]
         if self.queue is not None and self.queue.is_full():
-            # All ranks hold the same queue, and each rank adds its share of the samples.
+            # All ranks hold the same queue, so each rank contributes its share of the samples.
             samples = self.queue.keys[get_rank() :: get_world_size()]
             rows.append(self.prototypes(samples.chunk(len(self.target_views), dim=1)[number]))
         return sinkhorn(torch.cat(rows), epsilon=self.epsilon)[: len(scores)]
 
     def before_optimizer_step(self) -> None:
-        """Remove the gradient of frozen prototypes, so that their momentum stays 0 as in swav."""
+        """Remove the gradient of frozen prototypes, so that their momentum stays 0."""
         if self.steps.done < self.frozen_prototype_steps:
             self.prototypes.weight.grad = None
 

@@ -1,8 +1,8 @@
 """Backbones, which map a view (N, 3, T, H, W) to features (N, C, T', H', W').
 
 A backbone is a registered class with ``forward(view)``, ``pool(features) -> (N, C)`` and
-``out_channels``. Every module in this folder is imported with the package, so a new backbone is one
-new file here. It can also be in your own module, loaded with ``--import``.
+``out_channels``. All modules in this folder are imported with the package, so a new backbone needs
+only one new file here. It can also be in a module of your own that ``--import`` names.
 """
 
 from sce_video.models.backbones.efficientnet_lite import EfficientNetLite

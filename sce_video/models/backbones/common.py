@@ -1,4 +1,4 @@
-"""Shared parts of backbones: pooling to h, stages, initialisation and freezing."""
+"""Pooling, stages, initialisation, freezing and activation checkpointing of backbones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-#: Whether a compiled pass that is computed again updates the statistics of BN a second time.
+#: Whether the second forward pass of compiled checkpointing updates BN statistics again
 _WRITES_TWICE = Version(torch.__version__) < Version("2.9")
 
 
@@ -46,15 +46,15 @@ def map_tokens(features: Tensor) -> Tensor:
     if not isinstance(features, Tensor) or features.ndim < 3 or features[0, 0].numel() < 2:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
-            f"attentive pooling needs features (N, C, ...) of two positions or more, got {shape}. "
-            "This backbone returns no tokens. An HFEncoder returns its patch tokens with "
-            "model.backbone.pool=mean, if its family supports it"
+            "attentive pooling needs features (N, C, ...) with two or more positions, got "
+            f"{shape}. This backbone returns no tokens. An HFEncoder returns patch tokens with "
+            "model.backbone.pool=mean, if its family supports this pool"
         )
     return features.flatten(2).transpose(1, 2)
 
 
 def rows_of_positions(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
-    """Return features of student and teacher as one row per position.
+    """Return the features of student and teacher, with one row per position.
 
     The student's features are interpolated to the teacher's grid.
 
@@ -71,8 +71,8 @@ def rows_of_positions(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]
     for name, features in (("student", student), ("teacher", teacher)):
         if features.ndim != 5 or features[0, 0].numel() < 2:
             raise ValueError(
-                f"objective='tokens' compares positions, but the {name}'s features of a clip, "
-                f"{tuple(features.shape[1:])}, have only one. Use 'cosine' or 'relations'"
+                f"objective='tokens' compares positions, but the {name}'s features of a clip have "
+                f"only one, {tuple(features.shape[1:])}. Use 'cosine' or 'relations'"
             )
     on_grid = F.interpolate(student, teacher.shape[2:], mode="trilinear")
     rows, keys = (x.movedim(1, -1).flatten(0, -2) for x in (on_grid, teacher))
@@ -80,15 +80,14 @@ def rows_of_positions(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]
 
 
 def represent(backbone: nn.Module, view: Tensor) -> Tensor:
-    """Return h (N, C) of a view (N, 3, T, H, W), which is the pooled features of the backbone.
+    """Return the representation h (N, C) of a view (N, 3, T, H, W), the backbone's pooled features.
 
-    A backbone with a method ``pool(features) -> (N, C)`` pools its own features, as all backbones
-    of this package do. For any other backbone, for example from mmaction2, :func:`average_pool`
-    averages them.
+    The backbones of this package have a method ``pool(features) -> (N, C)``. The features of any
+    other backbone, for example from mmaction2, are averaged (:func:`average_pool`).
     """
     features = backbone(view)
     pool = getattr(backbone, "pool", None)
-    # A submodule that happens to be called "pool" is a layer of the network, not this contract.
+    # A submodule that happens to be called "pool" is a layer of the network, not this method.
     if pool is None or isinstance(pool, nn.Module):
         return average_pool(features)
     return pool(features)
@@ -117,8 +116,8 @@ def check_view(view: Tensor) -> None:
 def init_info_to_file(module: BaseModule) -> None:
     """Write how each parameter was initialised to the log file, if there is one.
 
-    Our models use this instead of mmengine's method. Without a log file, for example in your own
-    training loop, that method prints hundreds of lines.
+    Our models use this function instead of mmengine's, which prints hundreds of lines if there is
+    no log file, for example in your own training loop.
     """
     handlers = MMLogger.get_current_instance().handlers
     if any(isinstance(handler, logging.FileHandler) for handler in handlers):
@@ -128,13 +127,13 @@ def init_info_to_file(module: BaseModule) -> None:
 class FreezableBackbone(BaseModule):
     """A backbone that lists its layers, so that the first ones can be frozen or learn more slowly.
 
-    ``frozen_stages=-1`` trains everything. With 0, the embeddings or the stem are frozen. With 1 to
-    3, this many quarters of the blocks or stages are frozen too, and with 4 everything. A frozen
-    layer has no gradient and stays in evaluation mode, without dropout or new statistics.
+    ``frozen_stages=-1`` trains everything. 0 freezes the embeddings or the stem, 1 to 3 also freeze
+    this many quarters of the blocks or stages, and 4 freezes everything. A frozen layer has no
+    gradient and stays in evaluation mode, without dropout or new statistics.
 
-    With ``with_cp`` (mmaction2's name for activation checkpointing), a step with gradient keeps
-    only the inputs of the blocks and computes each block again in the backward pass. This saves
-    memory but costs one more forward pass. Loss, gradients and statistics are the same.
+    ``with_cp`` is mmaction2's name for activation checkpointing. A step with gradient then keeps
+    only the inputs of the blocks, and computes each block again in the backward pass. This saves
+    memory but costs another forward pass. Loss, gradients and statistics are the same.
     """
 
     _dump_init_info = init_info_to_file
@@ -146,20 +145,21 @@ class FreezableBackbone(BaseModule):
 
     @abstractmethod
     def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
-        """Return the network in order: the embeddings or the stem, then each block or stage.
+        """Return the layers in order: the embeddings or the stem, then each block or stage.
 
-        Parts that are in no layer, such as a last norm or a pooler, belong to the end of the
+        Parts that belong to no layer, such as a final norm or a pooler, count as the end of the
         network.
         """
 
     def depths(self) -> dict[nn.Parameter, int]:
         """Return the depth of each parameter.
 
-        This is the index of its layer in :meth:`layers`, or their number if it is in no layer.
+        The depth is the index of the parameter's layer in :meth:`layers`. For a parameter that
+        belongs to no layer, it is the number of layers.
         """
         layers = self.layers()
         found = dict.fromkeys(self.parameters(), len(layers))
-        # Go backwards, because the stem of a ConvNeXt is also a part of its first stage.
+        # The stem of a ConvNeXt is also part of its first stage, so earlier layers are set last.
         for depth, layer in reversed([*enumerate(layers)]):
             for part in layer:
                 own = part.parameters() if isinstance(part, nn.Module) else [part]
@@ -181,7 +181,7 @@ class FreezableBackbone(BaseModule):
     def train(self, mode: bool = True) -> Self:
         """Set the training mode of all layers that are not frozen."""
         super().train(mode)
-        self.freeze()  # nn.Module.train() reaches frozen parts, too
+        self.freeze()  # because nn.Module.train() also changes frozen layers
         return self
 
     def pool(self, features: Tensor) -> Tensor:
@@ -189,10 +189,10 @@ class FreezableBackbone(BaseModule):
         return average_pool(features)
 
     def run(self, blocks: Sequence[nn.Module], x: Tensor) -> Tensor:
-        """Run the blocks one after the other.
+        """Run blocks one after the other.
 
-        With ``with_cp``, the backward pass computes each block again. Without gradient (target
-        networks, evaluation), no activations are kept in any case.
+        With ``with_cp``, the backward pass computes each block again. Without gradient, as in
+        target networks and evaluation, no activations are kept anyway.
         """
         if self.with_cp and torch.is_grad_enabled():
             for block in blocks:
@@ -204,10 +204,10 @@ class FreezableBackbone(BaseModule):
 
 
 def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
-    """Run the layers one after the other, and compute them again in the backward pass.
+    """Run layers one after the other, and compute them again in the backward pass.
 
-    Only x is kept. The second pass uses the random numbers and autocast settings of the first one,
-    and running statistics change only once.
+    Only x is kept. The second forward pass uses the random numbers and autocast settings of the
+    first one, and running statistics change only once.
     """
 
     def run(x: Tensor) -> Tensor:
@@ -215,15 +215,17 @@ def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
             x = layer(x)
         return x
 
-    if torch.compiler.is_compiling():  # it traces no contexts, and writes statistics once
-        # Before torch 2.9 it writes them in both passes: there all activations are kept.
+    # A compiler cannot trace contexts. Since torch 2.9, it does not need _FixedStatistics, because
+    # it updates statistics only in the first pass. Before, it updates them in both passes, so all
+    # activations are kept instead.
+    if torch.compiler.is_compiling():
         return run(x) if _WRITES_TWICE else checkpoint(run, x, use_reentrant=False)
     contexts = nullcontext(), _FixedStatistics(layers)  # for the first and the second pass
     return checkpoint(run, x, use_reentrant=False, context_fn=lambda: contexts)
 
 
 class _FixedStatistics:
-    """A context in which BN normalises by its batch but does not change its running statistics.
+    """A context in which BN normalises by the batch without changing its running statistics.
 
     With torch's checkpointing alone, the second forward pass would count the batch again.
     """
@@ -233,7 +235,7 @@ class _FixedStatistics:
         self.norms = [module for module in modules if isinstance(module, _BatchNorm)]
 
     def __enter__(self) -> None:
-        # track_running_stats=False would change the tensors that are saved for the backward pass.
+        # track_running_stats=False would change which tensors are saved for the backward pass.
         self.before = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
             norm.momentum = 0.0
@@ -248,16 +250,18 @@ class _FixedStatistics:
 class StagedBackbone(FreezableBackbone):
     """A stem and four stages, with their initialisation, freezing and pooling.
 
-    A subclass builds them, calls :meth:`finish`, and lists them in :meth:`stem_layers` and
-    :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips with fewer than
-    ``least_frames`` frames use another graph of operators than longer ones. All subclasses share
-    these options:
+    A subclass builds the stem and the stages, calls :meth:`finish`, and lists them in
+    :meth:`stem_layers` and :meth:`stages`. Residual blocks have ``last_norm``, the BN before the
+    sum. Clips with fewer than ``least_frames`` frames have a different graph of operators than
+    longer ones. All subclasses share these options:
 
-    - ``frozen_stages``: See :class:`FreezableBackbone`. A quarter is a stage here.
-    - ``norm_eval``: Whether every BN stays in evaluation mode during training.
+    - ``frozen_stages``: Number of frozen stages as in :class:`FreezableBackbone`, where a quarter
+      is a stage.
+    - ``norm_eval``: Whether all BN layers stay in evaluation mode during training.
     - ``channels_last``: Whether to compute in ``torch.channels_last(_3d)`` memory, which is faster
       on tensor cores.
-    - ``with_cp``: See :class:`FreezableBackbone`. The stem is one block.
+    - ``with_cp``: Activation checkpointing as in :class:`FreezableBackbone`, where the stem is one
+      block.
     - ``init_cfg``: mmengine's initialisation config, for example ``dict(type="Pretrained",
       checkpoint=..., prefix="backbone.")``.
     """
@@ -280,7 +284,7 @@ class StagedBackbone(FreezableBackbone):
     def finish(
         self, frozen_stages: int, norm_eval: bool, zero_init_residual: bool, channels_last: bool
     ) -> None:
-        """Keep the options, initialise the weights, set their memory format, and freeze layers."""
+        """Store the options, initialise the weights, set their memory format, and freeze layers."""
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
         self.zero_init_residual = zero_init_residual
@@ -291,9 +295,9 @@ class StagedBackbone(FreezableBackbone):
         self.freeze()
 
     def reset_parameters(self) -> None:
-        """Initialise convolutions by He's method (fan out), and BN weights to 1.
+        """Initialise convolutions by He's method (fan out), and BN weights with 1.
 
-        With ``zero_init_residual``, the last BN of a block starts at 0.
+        With ``zero_init_residual``, the last BN of each block starts at 0.
         """
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Conv3d):
@@ -330,7 +334,7 @@ class StagedBackbone(FreezableBackbone):
         return x
 
     def stage_maps(self, x: Tensor) -> Iterator[Tensor]:
-        """Run stem and stages in the memory format of the weights, and yield each stage's maps."""
+        """Run stem and stages in the weights' memory format, and yield the maps of each stage."""
         if self.channels_last:
             x = x.contiguous(memory_format=self._memory_format())
         by_block = self.with_cp and torch.is_grad_enabled()
@@ -340,7 +344,7 @@ class StagedBackbone(FreezableBackbone):
             yield x
 
 
-# Depth -> blocks in res2, res3, res4, res5 (He et al. 2016, table 1).
+# Number of blocks in res2, res3, res4 and res5, by depth (He et al. 2016, table 1)
 STAGE_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
@@ -364,9 +368,10 @@ def batch_norm(conv: nn.Conv2d | nn.Conv3d) -> _BatchNorm:
 
 
 class ResidualBlock(nn.Module):
-    """Convolutions ``conv1, conv2 ...`` with BN and ReLU, and a shortcut (torchvision's names).
+    """Convolutions ``conv1, conv2, ...`` with BN and ReLU, and a shortcut (torchvision's names).
 
-    The shortcut is the identity, or a 1x1 convolution if the convolutions change the size.
+    The shortcut is the identity, or a 1x1 convolution if the block changes the size or the number
+    of channels.
     """
 
     def __init__(self, convs: Sequence[nn.Conv2d | nn.Conv3d]) -> None:
@@ -385,7 +390,7 @@ class ResidualBlock(nn.Module):
 
     @property
     def last_norm(self) -> nn.Module:
-        """The normalisation before the sum."""
+        """The BN before the sum."""
         return getattr(self, f"bn{self.depth}")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -398,7 +403,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNetBase(StagedBackbone):
-    """Parent of networks with ``conv1, bn1, relu, maxpool`` and residual blocks."""
+    """Parent class of networks with ``conv1, bn1, relu, maxpool`` and residual blocks."""
 
     def build_stages(
         self, depth: int, base_channels: int, block: Callable[[int, int, int, bool], nn.Module]
@@ -408,8 +413,8 @@ class ResNetBase(StagedBackbone):
         Args:
             depth: 18, 34, 50 or 101.
             base_channels: Channels of the stem.
-            block: Function ``block(stage, in_channels, channels, first)`` that builds a block. From
-                depth 50 on, its output has four times ``channels``.
+            block: Function ``block(stage, in_channels, channels, first)`` that builds a block. At
+                depth 50 and above, the block has four times ``channels`` outputs.
         """
         self.out_channels = base_channels
         for stage, count in enumerate(STAGE_BLOCKS[depth]):

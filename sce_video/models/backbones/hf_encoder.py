@@ -1,4 +1,4 @@
-"""Encoders from transformers as backbones: V-JEPA 2, VideoMAE, DINOv3, CLIP, SigLIP and others."""
+"""Encoders of transformers as backbones: V-JEPA 2, VideoMAE, DINOv3, CLIP, SigLIP and others."""
 
 from __future__ import annotations
 
@@ -20,118 +20,119 @@ from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
-#: Entries of a model's ``config.json`` that do not affect any layer (text, tables). They are
-#: dropped.
+#: Entries of a model's ``config.json`` as plain data
+Architecture = dict[str, Any]
+#: Entries of a model's ``config.json``, texts and tables, that affect no layer and are dropped
 _READ_OVER = frozenset(
     "architectures dtype finetuning_task global_pool id2label label2id label_names model_type "
     "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type "
     "pruned_heads stage_names task_specific_params tokenizer_class torch_dtype "
     "transformers_version".split()
 )
-#: Words in the names of switches and numbers that request more than a network. Text and tables that
-#: are not listed above are always refused.
+#: Words in the names of switches and numbers that request more than a network. Texts and tables
+#: that are not listed above are always refused.
 _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
-#: Permitted values. Other values are names of kernels that transformers fetches from the hub and
-#: imports.
+#: Attention implementations that a file may choose. Other values are names of kernels, which
+#: transformers fetches from the hub and imports.
 _IMPLEMENTATIONS = ("eager", "sdpa")
-#: transformers classes that a file may choose for a part of the network, by ``model_type``.
+#: Classes of transformers that a file may choose for a part of the network, by ``model_type``
 _CHOSEN = {"modernbert": "ModernBertConfig"}
-#: Largest whole number in an untrusted config, since transformers makes lists of such lengths.
+#: Largest whole number in an untrusted config, because transformers makes lists of such lengths
 _LARGEST_NUMBER = 2**20
-#: Longest list in an untrusted config, since transformers makes a layer for each entry.
+#: Longest list in an untrusted config, because transformers makes a layer for each entry
 _LONGEST_LIST = 1000
 
 
 class PoolingClassifier(NamedTuple):
-    """A family's classifier, whose layers pool the tokens in their own way."""
+    """The classifier of a family, whose own layers pool the tokens."""
 
     model: str  # name of the class in transformers
     pool: str
 
 
 class VisionPart(NamedTuple):
-    """The vision part of a family whose models also embed texts."""
+    """The vision part of models that also embed texts."""
 
     model: str  # name of the class in transformers
-    path: str  # path of the network inside a model of this class
+    path: str  # path to the network in a model of this class
 
 
 class Refusal(NamedTuple):
-    """Reason why an encoder does not accept a clip."""
+    """The reason why an encoder does not accept a clip."""
 
     what: str  # "frames" or "size"
-    takes: str  # what the encoder accepts instead
+    takes: str  # description of what the encoder accepts
 
 
 @dataclass(frozen=True)
 class Family:
-    """Common properties of the models with one ``model_type``.
+    """Properties that the models with one ``model_type`` have in common.
 
     Paths to modules and config entries are separated by dots.
     """
 
     model: str  # name of the class in transformers
-    pools: tuple[str, ...]  # ways to pool its features; the first is the default
-    per_frame: bool = False  # it encodes images, a clip frame by frame
-    vision: VisionPart | None = None  # if the vision part is a model of its own
-    layers: tuple[str, ...] = ("encoder.layer",)  # lists of blocks of the network
-    embeddings: tuple[str, ...] = ("embeddings",)  # what comes before the blocks
-    unused: tuple[str, ...] = ()  # parts that no representation needs; they are removed
-    classifier: PoolingClassifier | None = None  # its pool is then the default
-    # Layers of the class, in order, that pool for a classifier or, without one, project.
+    pools: tuple[str, ...]  # supported pools, the default first
+    per_frame: bool = False  # whether it encodes images, so clips frame by frame
+    vision: VisionPart | None = None  # set if the vision part is a model of its own
+    layers: tuple[str, ...] = ("encoder.layer",)  # paths to lists of blocks
+    embeddings: tuple[str, ...] = ("embeddings",)  # paths to the modules before the blocks
+    unused: tuple[str, ...] = ()  # parts that no representation needs, which are removed
+    classifier: PoolingClassifier | None = None  # if set, its pool is the default for a classifier
+    # Layers of the class that pool for a classifier or, without a classifier, project, in order
     head: tuple[str, ...] = ()
-    encoder: str = ""  # path of the module that maps clips to tokens
-    pixels: str = "pixel_values"  # its argument
-    projection: str = ""  # method that gives embeddings; without one, the encoder does
-    # Entries of the config for the vision part, its number of channels, and the size of the
-    # projected embeddings (None: as many as the part has channels).
+    encoder: str = ""  # path to the module that maps clips to tokens
+    pixels: str = "pixel_values"  # argument of this module
+    projection: str = ""  # method that returns embeddings; by default, the encoder returns them
+    # Config entries for the vision part, for its number of channels, and for the size of the
+    # projected embeddings. None means as many as the vision part has channels.
     part: str = ""
     width: str = "hidden_size"
     projected: str | None = None
-    # Entries of the vision part's config for the side of a patch, and for the side of the frames
-    # to which learned positions belong. A name that ends with a number, such as a network of
-    # timm, stands for this number.
+    # Entries of the vision part's config for the side of a patch, and for the side of the frames to
+    # which learned positions belong. A name that ends with a number, such as the name of a timm
+    # network, stands for this number.
     patch: str = "patch_size"
     stride: int | None = None  # set for a convolutional network, which has no patches
     size: str | None = "image_size"
-    fixed_frames: bool = False  # learned positions belong to a number of frames, too
+    fixed_frames: bool = False  # whether learned positions also belong to a number of frames
     in_patches: bool = False  # NaFlex: accepts patches of frames with any aspect ratio
-    # How its blocks compute some of the tokens: its encoder gets only these "tokens", or each block
-    # also gets their "positions".
+    # How its blocks compute only some tokens: the encoder receives only these "tokens", or each
+    # block also receives their "positions".
     drops: str = ""
-    # Used if the processor's config states no rate. None spreads frames over the whole video.
+    # Frame rate if the processor's config states none. None spreads frames over the whole video.
     frames_per_second: float | None = 1.0
     source: str = "an image: frames a second apart"  # source of this rate
-    # Properties of the processor's class that its file does not change: whether it normalises,
-    # the ratio of short side and crop if it is computed, and whether frames are resized after
-    # scaling to 0..1, which means without rounding.
+    # Properties of the processor's class that its file does not change: whether it normalises, the
+    # ratio of short side and crop if it is computed, and whether frames are resized after they are
+    # scaled to 0..1, which means without rounding.
     normalized: bool = True
     short_side_ratio: float | None = None
     in_float: bool = False
-    # The text part, if there is one: its modules, the layer that projects its first token (None
-    # if there is a method for this), and whether texts are formatted as in SigLIP's training.
+    # The text part, if there is one: its modules, the layer that projects its first token (None if
+    # a method does so), and whether texts are formatted as in SigLIP's training.
     text: tuple[str, ...] = ()
     text_projection: str | None = None
     siglip_text: bool = False
-    needs_timm: bool = False  # the network is built by timm
+    needs_timm: bool = False  # whether timm builds the network
 
     def pools_with_head(self) -> str | None:
-        """Return the pool to which ``head`` belongs, or None."""
+        """Return the pool that uses ``head``, or None."""
         if self.classifier:
             return self.classifier.pool
         return "projection" if self.head else None
 
     def built_by(self, pool: str) -> str:
-        """Return the name of the class with all parts that the pool needs."""
+        """Return the name of the class that contains all parts for a pool."""
         if self.classifier and self.classifier.pool == pool:
             return self.classifier.model
         return self.model
 
     def split(self, model: Any, pool: str) -> tuple[nn.Module, nn.Sequential]:
-        """Return the network without unused parts, and the layers that pool."""
+        """Return the network without unused parts, and the layers that pool its tokens."""
         names = self.head if pool == self.pools_with_head() else ()
         pooler = nn.Sequential(*(getattr(model, name) for name in names))
-        # Use base_model only for classifiers, because DINOv3's lacks embeddings and norm.
+        # base_model is used only for classifiers, because DINOv3's lacks embeddings and norm.
         network = model if self.built_by(pool) == self.model else model.base_model
         if self.vision:
             network = getattr(model, self.vision.path, model)
@@ -140,12 +141,12 @@ class Family:
                 delattr(network, name)
         _register_tables(network)
         for name, parameter in network.named_parameters():
-            if name.endswith("mask_token"):  # only masked training uses it
+            if name.endswith("mask_token"):  # used only in masked training
                 parameter.requires_grad_(False)
         return network, pooler
 
 
-# Related families change only a few fields of the first one.
+# Related families change only a few fields.
 _DINOV2 = Family("Dinov2Model", pools=("class", "mean"), per_frame=True, size=None)
 _CLIP = Family(
     "CLIPModel",
@@ -273,7 +274,7 @@ FAMILIES: dict[str, Family] = {
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
     ),
-    # Published SigLIP 2 is of this type, too, except for the models of variable resolution.
+    # The published SigLIP 2 models also have this type, except those with variable resolution.
     "siglip": _SIGLIP,
     "siglip2": replace(
         _SIGLIP,
@@ -287,30 +288,30 @@ FAMILIES: dict[str, Family] = {
 
 
 def transformers() -> Any:
-    """Import and return the package transformers.
+    """Import the package transformers.
 
     Raises:
-        MissingPackageError: If it is missing, or if torchvision prevents its import.
+        MissingPackageError: If it is missing, or if torchvision prevents the import.
     """
     try:
         import transformers as package
 
-        if find_spec("torchvision"):  # its models import torchvision, which may raise any error
+        if find_spec("torchvision"):  # the models import it, which may raise any error
             import torchvision  # noqa: F401
     except (ImportError, RuntimeError) as error:
         raise MissingPackageError(
             f"third-party encoders need the package transformers ({error}). Run pip install "
-            "'sce-video[hf]'. If torchvision is installed, it must be built for this torch "
+            "'sce-video[hf]'. If torchvision is installed, it must be a build for this torch "
             "(CPU or CUDA)"
         ) from error
     return package
 
 
 def family_of(model_type: Any) -> Family:
-    """Return the family of a ``model_type``.
+    """Return the family with a ``model_type``.
 
     Raises:
-        ValueError: If there is none with this name.
+        ValueError: If the type is not supported.
     """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(
@@ -320,22 +321,21 @@ def family_of(model_type: Any) -> Family:
     return FAMILIES[model_type]
 
 
-def architecture_of(config: Any) -> dict[str, Any]:
+def architecture_of(config: Any) -> Architecture:
     """Return the non-default entries of a ``PreTrainedConfig`` as plain data."""
     return {"model_type": config.model_type, **_checked(config.to_diff_dict(), type(config), "")}
 
 
-def config_of(architecture: dict[str, Any]) -> Any:
-    """Build a ``PreTrainedConfig`` from untrusted plain data.
+def config_of(architecture: Architecture) -> Any:
+    """Build a ``PreTrainedConfig`` from untrusted plain data, which undoes :func:`architecture_of`.
 
-    This is the inverse of :func:`architecture_of`. transformers receives only sizes. These are the
-    fields that the config class of the family, or of its text and vision parts, adds to the fields
-    of every model.
+    transformers receives only sizes. These are the fields that the config class of the family, or
+    of its text and vision parts, adds to the fields of every model.
 
     Raises:
-        ValueError: If another entry could make transformers load, download or import something, or
-            if transformers refuses the sizes.
-        MissingPackageError: If a package is missing that the network needs.
+        ValueError: If any other entry could make transformers load, download or import something,
+            or if transformers refuses the sizes.
+        MissingPackageError: If the network needs a package that is missing.
     """
     family = family_of(architecture.get("model_type"))
     kind = getattr(transformers(), family.model).config_class
@@ -352,16 +352,16 @@ def config_of(architecture: dict[str, Any]) -> Any:
         raise ValueError(f"architecture of the encoder: {reason}") from error
 
 
-def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
-    """Return the entries of untrusted plain data that shape the network, see :func:`config_of`.
+def _checked(stored: Architecture, kind: Any, path: str) -> Architecture:
+    """Return the entries of untrusted plain data that shape the network (:func:`config_of`).
 
-    ``path`` is the path of ``stored`` in the whole config, for messages.
+    ``kind`` is the config class for these entries, and ``path`` their path in the whole config.
     """
     of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
     own = {field.name for field in fields(kind)} - of_every_model
-    # Published files of VideoMAE write qkv_bias, and networks of timm have num_classes.
+    # Published VideoMAE files contain qkv_bias, and timm networks have num_classes.
     own |= {"qkv_bias"} | ({"num_classes"} if "architecture" in own else set())
-    taken: dict[str, Any] = {}
+    taken: Architecture = {}
     for key, value in stored.items():
         name = f"{path}{key}"
         part = kind.sub_configs.get(str(key).removesuffix("_dict"))
@@ -378,7 +378,7 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
             elif not (value is None or isinstance(value, bool)):
                 raise ValueError(
                     f"{name} is {value!r:.80}, but only {' and '.join(_IMPLEMENTATIONS)} are "
-                    "accepted, because other names stand for code that is fetched from the hub"
+                    "accepted. Any other name stands for code that is fetched from the hub"
                 )
         elif str(key).endswith("dtype") and not _is_dtype(value):
             raise ValueError(f"{name} is {value!r:.80}, which is not a dtype")
@@ -388,16 +388,16 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
             if not numbers or any(word in str(key) for word in _ASKS_FOR_MORE):
                 raise ValueError(
                     f"{name} = {value!r:.80} is refused, because it may load code or files from "
-                    "elsewhere. Use a model whose config contains only the sizes of its network"
+                    "elsewhere. Use a model whose config contains only sizes"
                 )
     return taken | ({"num_labels": taken["num_classes"]} if "num_classes" in taken else {})
 
 
 def _part_of_type(part: Any, model_type: Any, name: str) -> Any:
-    """Return the config class of a part, if the file may choose it.
+    """Return the config class of a part, which a file may choose only among a few.
 
     Raises:
-        ValueError: If the class is not known.
+        ValueError: If the file names any other class.
     """
     if part is not transformers().AutoConfig:
         return part
@@ -410,7 +410,7 @@ def _part_of_type(part: Any, model_type: Any, name: str) -> Any:
 def _size(value: Any, name: str) -> Any:
     """Check a number, a switch, the name of an activation, or a list of them.
 
-    A table is also allowed if the name belongs to a rotary embedding.
+    A table is also accepted if it belongs to a rotary embedding.
 
     Raises:
         ValueError: If the value is something else or too large.
@@ -435,9 +435,9 @@ def _is_dtype(value: Any) -> bool:
 
 
 def _register_tables(network: nn.Module) -> None:
-    """Make buffers of tensors that are plain attributes, such as the positions of VideoMAE.
+    """Turn tensors that are plain attributes, such as VideoMAE's positions, into buffers.
 
-    They move to the device with the network, and are not copied there again in every pass.
+    Buffers move to the device with the network, so they are not copied there in every pass.
     """
     for module in network.modules():
         for name, value in list(vars(module).items()):
@@ -448,11 +448,11 @@ def _register_tables(network: nn.Module) -> None:
 
 @MODELS.register_module()
 class HFEncoder(FreezableBackbone):
-    """A vision encoder from transformers, which accepts clips like those in its training.
+    """A vision encoder of transformers, which accepts clips like those in its training.
 
     An image encoder (DINO, CLIP, SigLIP) encodes every frame of a clip, and the representation is
-    the mean over the frames. The features (N, C, T', H', W') depend on ``pool``. Their mean over
-    T', H', W' is the representation, so heads that average features work without changes:
+    the mean over the frames. ``pool`` decides the features (N, C, T', H', W'). Their mean over T',
+    H', W' is the representation, so heads that average features work without changes:
 
     ========== ============================================ ==========================
     pool       representation of a clip                     features
@@ -468,19 +468,19 @@ class HFEncoder(FreezableBackbone):
     Args:
         architecture: ``config.json`` of the model as plain data: ``model_type``, and the entries
             that differ from the defaults of its class.
-        pool: One of the pools above. None means the first one that the family has.
+        pool: One of the pools above. None means the default of the family.
         resize_to: Side of the square to which frames of other sizes are resized, antialiased and in
-            float, as some processors do (DINOv3). For SigLIP 2 with variable resolution, it sets
-            the number of patches, and frames keep their aspect ratio. None refuses frames that do
-            not fit.
+            float, as some processors do (DINOv3). For SigLIP 2 with variable resolution, it
+            determines the number of patches, and frames keep their aspect ratio. None refuses
+            frames that do not fit.
         frozen_stages: -1 trains everything. 0 freezes the embeddings, 1 to 3 also freeze this many
-            quarters of the blocks (of a ConvNeXt: stages), and 4 freezes everything. A frozen layer
+            quarters of the blocks (stages of a ConvNeXt), and 4 freezes everything. A frozen layer
             has no gradient and stays in evaluation mode.
         with_cp: Activation checkpointing by transformers, in training mode
             (:class:`~sce_video.models.backbones.common.FreezableBackbone`).
-        keep_tokens: Share of the tokens that the loss of a self-supervised method computes, as in
-            :class:`~sce_video.models.VisionTransformer3d`. The features are then (N, C, K). Only
-            VideoMAE and V-JEPA 2 support this.
+        keep_tokens: Share of the tokens that are computed for the loss of a self-supervised method,
+            as in :class:`~sce_video.models.VisionTransformer3d`. The features are then (N, C, K).
+            Only VideoMAE and V-JEPA 2 support this.
         token_pattern: "random" or "tube", as in :class:`~sce_video.models.VisionTransformer3d`.
         init_cfg: mmengine's initialisation config.
 
@@ -491,7 +491,7 @@ class HFEncoder(FreezableBackbone):
 
     def __init__(
         self,
-        architecture: dict[str, Any],
+        architecture: Architecture,
         pool: str | None = None,
         resize_to: int | None = None,
         frozen_stages: int = -1,
@@ -522,7 +522,7 @@ class HFEncoder(FreezableBackbone):
         family = self.family
         package = transformers()
         vision: Any = getattr(config, family.part) if family.part else config
-        if family.vision:  # leaves out the text part, whose vocabulary is larger than the rest
+        if family.vision:  # without the text part, whose vocabulary is larger than all the rest
             model = getattr(package, family.vision.model)(vision)
         else:
             model = getattr(package, family.built_by(self.pool_name))(config)
@@ -534,7 +534,7 @@ class HFEncoder(FreezableBackbone):
             getattr(self.network, name, getattr(self.network, old))({"use_reentrant": False})
         if self.pool_name == "projection" and not getattr(vision, "vision_use_head", True):
             raise ValueError(
-                "the model has no head and so no embedding that is shared with text. Use "
+                "the model has no head, and therefore no embedding that is shared with text. Use "
                 "pool='mean'"
             )
         projected = family.projected if self.pool_name == "projection" else None
@@ -544,7 +544,7 @@ class HFEncoder(FreezableBackbone):
         self._patch = _side(sides)
         time = getattr(vision, "tubelet_size", 1)
         self._tubelet = time[0] if isinstance(time, list | tuple) else time
-        # Sizes and numbers of frames that a learned position embedding ties the encoder to.
+        # Frame size and number of frames to which a learned position embedding belongs.
         self._size = None if family.size is None else _side(attrgetter(family.size)(vision))
         self._frames = vision.num_frames if family.fixed_frames else None
         self.freeze()
@@ -553,12 +553,12 @@ class HFEncoder(FreezableBackbone):
         return without_state, (type(self), self.family.needs_timm), self.__dict__
 
     def init_weights(self) -> None:
-        """Load the weights in ``init_cfg``, or keep the random weights from transformers."""
+        """Load the weights of ``init_cfg``, or keep transformers' random weights."""
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
     def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
-        """Return the embeddings, with a norm that follows them, and each block."""
+        """Return the embeddings together with a norm that follows them, and each block."""
         blocks = [block for name in self.family.layers for block in attrgetter(name)(self.network)]
         embeddings = [attrgetter(name)(self.network) for name in self.family.embeddings]
         return [embeddings, *([block] for block in blocks)]
@@ -596,22 +596,22 @@ class HFEncoder(FreezableBackbone):
                 registers = getattr(self.network.config, "num_register_tokens", 0) or 0
                 tokens = tokens[:, 1 + registers :]
             if self.pool_name == "mean":
-                # Patch tokens come in the order time, row, column.
+                # The order of the patch tokens is time, row, column.
                 return tokens.reshape(N, *grid, tokens.shape[-1]).permute(0, 4, 1, 2, 3)
             pooled = tokens.mean(dim=1) if self.pool_name == "mean_norm" else tokens
             pooled = class_token if self.pool_name == "class" else pooled
         for layer in self.pooler:
             pooled = layer(pooled)
-            pooled = pooled[0] if isinstance(pooled, tuple) else pooled  # drop attention weights
+            pooled = pooled[0] if isinstance(pooled, tuple) else pooled  # without attention weights
         pooled = pooled.reshape(N, -1, pooled.shape[-1])
         return pooled.transpose(1, 2)[..., None, None]
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        """Return the size of the encoder's input frames, see ``resize_to``."""
+        """Return the size to which frames are resized for the encoder, as ``resize_to`` says."""
         side = self.resize_to or 0
         if not self.family.in_patches:
             return side, side
-        # In transformers, this function is part of the processor that works without torchvision.
+        # This processor of transformers does not need torchvision.
         from transformers.models.siglip2.image_processing_pil_siglip2 import (
             get_image_size_for_max_num_patches,
         )
@@ -620,12 +620,12 @@ class HFEncoder(FreezableBackbone):
         return get_image_size_for_max_num_patches(height, width, self._patch, most)
 
     def _inputs(self, clip: Tensor) -> dict[str, Tensor]:
-        """Return the arguments of the encoder for (N, T, 3, H, W) or for frames (N, 3, H, W)."""
+        """Return the encoder's arguments for clips (N, T, 3, H, W) or frames (N, 3, H, W)."""
         if not self.family.in_patches:
             return {self.family.pixels: clip.contiguous()}
         rows, columns = (side // self._patch for side in clip.shape[2:])
         patches = clip.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))
-        # A row is a patch, in the order row, column, channel, with the last index changing fastest.
+        # The values of a patch have the order row, column, channel, the last one changing fastest.
         patches = patches.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
         shapes = torch.tensor([[rows, columns]]).expand(len(clip), 2)
         mask = torch.ones(patches.shape[:2], dtype=torch.int32, device=clip.device)
@@ -634,13 +634,13 @@ class HFEncoder(FreezableBackbone):
     def _kept_tokens(self, clip: Tensor, kept: Tensor) -> Tensor:
         """Return tokens (N, K, C) at the positions ``kept`` (N, K) of a clip (N, T, 3, H, W)."""
         if self.family.drops == "tokens":
-            # The network's own forward pass selects tokens by a boolean mask, for which the host
-            # waits.
+            # The network's own forward pass selects tokens by a boolean mask, which makes the host
+            # wait.
             tokens = self.network.embeddings(clip, None).take_along_dim(kept[..., None], dim=1)
             tokens = self.network.encoder(tokens).last_hidden_state
             norm = self.network.layernorm
             return tokens if norm is None else norm(tokens)
-        # Its own forward pass has masks, but computes all tokens and then selects some.
+        # Its own forward pass accepts masks, but computes all tokens before it selects some.
         encoder = self.network.encoder
         tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)
         for layer in encoder.layer:
@@ -648,15 +648,15 @@ class HFEncoder(FreezableBackbone):
         return encoder.layernorm(tokens)
 
     def refused(self, frames: int, height: int, width: int) -> Refusal | None:
-        """Return which property of a clip does not fit, or None if all fit."""
+        """Return which property of a clip does not suit the encoder, or None if all do."""
         if self._frames is not None and frames != self._frames:
-            taken = f"clips of {self._frames} frames, because its positions belong to them"
+            taken = f"clips of {self._frames} frames, to which its positions belong"
             return Refusal("frames", taken)
         if frames > self._tubelet and frames % self._tubelet:
             return Refusal("frames", f"a number of frames that is a multiple of {self._tubelet}")
         if self._size and {height, width} != {self._size}:
             return Refusal(
-                "size", f"frames of {self._size}x{self._size} pixels, like its positions"
+                "size", f"frames of {self._size}x{self._size} pixels, to which its positions belong"
             )
         if height % self._patch or width % self._patch:
             return Refusal(
@@ -668,7 +668,7 @@ class HFEncoder(FreezableBackbone):
         """Check that the encoder accepts a clip.
 
         Raises:
-            ValueError: If it does not. The message states what it accepts.
+            ValueError: If it does not. The message describes which clips it accepts.
         """
         if refused := self.refused(frames, height, width):
             got = frames if refused.what == "frames" else f"{height}x{width}"
@@ -677,14 +677,15 @@ class HFEncoder(FreezableBackbone):
 
     @property
     def takes_one_size(self) -> bool:
-        """Whether its positions belong to frames of one size."""
+        """Whether the encoder accepts only frames of one size, to which its positions belong."""
         return self._size is not None
 
 
 def _side(value: Any) -> int:
-    """Return the side of a square.
+    """Return the side of a square from a number, a list or a name.
 
-    It may be given as two equal numbers, as the last two of three, or at the end of a name.
+    Args:
+        value: The side, a list whose last two numbers are equal, or a name that ends with the side.
 
     Raises:
         ValueError: If the sides differ or are not whole numbers.

@@ -1,4 +1,4 @@
-"""R(2+1)D, which splits every 3-D convolution in space and time (torchvision's names)."""
+"""R(2+1)D, whose 3-D convolutions are factorised in space and time (torchvision's names)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _factorised(
 ) -> nn.Sequential:
     """Return a (1, k, k) convolution, BN, ReLU and a (3, 1, 1) convolution.
 
-    ``strides`` contains the strides in time and space.
+    ``strides`` are the strides in time and space.
     """
     temporal, spatial = strides
     pad = kernel // 2
@@ -38,13 +38,13 @@ def _factorised(
 
 
 class R2Plus1dBlock(nn.Module):
-    """Two factorised convolutions and the shortcut. The first one has the strides."""
+    """Two factorised convolutions, the first with stride, and a shortcut."""
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
-        # Number of channels between the two convolutions that gives them as many weights as one
-        # 3x3x3 convolution (arXiv 1711.11248, section 3.5). As in torchvision's files, both pairs
-        # of a block use the number of the first.
+        # With this number of channels in between, the two convolutions have as many weights as one
+        # 3x3x3 convolution (arXiv 1711.11248, section 3.5). As in torchvision's files, the second
+        # pair in a block uses the same number as the first.
         mid = in_channels * channels * 27 // (9 * in_channels + 3 * channels)
         self.conv1 = nn.Sequential(
             _factorised(in_channels, mid, channels, 3, (stride, stride)),
@@ -64,7 +64,7 @@ class R2Plus1dBlock(nn.Module):
 
     @property
     def last_norm(self) -> nn.Module:
-        """The normalisation before the sum."""
+        """The BN before the sum."""
         return self.conv2[1]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,11 +82,11 @@ class R2Plus1d(ResNetBase):
     :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other arguments.
 
     Args:
-        depth: 18, or 34 by the same rule with the usual block counts.
-        base_channels: Channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as many. The
-            spatial convolution of the stem has 45/64 of them.
-        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks begin as
-            the identity (arXiv 1706.02677, section 5.1). False as in torchvision.
+        depth: 18, or 34 with the same structure and the usual numbers of blocks.
+        base_channels: Number of channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as
+            many. The spatial convolution of the stem has 45/64 of them.
+        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks start as
+            the identity (arXiv 1706.02677, section 5.1). The default is torchvision's.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -1,4 +1,4 @@
-"""ResNet for images, and for videos frame by frame (torchvision's layout and names)."""
+"""ResNet for images, and for the frames of videos (torchvision's layout and names)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEMS = ("imagenet", "small")
 
 
 def _conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """Return a convolution without bias that keeps the size at stride 1."""
+    """Return a convolution without bias that keeps the size if the stride is 1."""
     return nn.Conv2d(
         in_channels, out_channels, kernel, stride=stride, padding=kernel // 2, bias=False
     )
@@ -31,21 +31,22 @@ class ResNet2d(ResNetBase):
     A clip of T frames is computed as T images. The frames are folded into the batch, so BN in
     training mode normalises over samples and frames together. An image is a clip of one frame.
     Names and shapes of the parameters equal those in ``torchvision.models.resnet*`` without ``fc``,
-    so its files load. Depth 18 has 11,176,512 parameters, and depth 50 has 23,508,032.
+    so torchvision's files can be loaded. Depth 18 has 11,176,512 parameters, and depth 50 has
+    23,508,032.
     :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other arguments.
 
     Args:
-        depth: 18, 34, 50 or 101. In the last two, the 3x3 convolution has the stride ("v1.5").
-        base_channels: Channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as many, and four
-            times more at depth 50 and 101.
+        depth: 18, 34, 50 or 101. At depth 50 and 101, the 3x3 convolution has the stride ("v1.5").
+        base_channels: Number of channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as
+            many, and another four times as many at depth 50 and 101.
         stem: "imagenet" is a 7x7 convolution and 3x3 max-pooling, both with stride 2. "small" is a
             3x3 convolution with stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64)
             and STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9).
             It has torch's default initialisation (juliendenize/eztorch, models/trunks/resnet.py).
-        frame_pool: How the features of the frames become a representation, see
-            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
-        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks begin as
-            the identity (arXiv 1706.02677, section 5.1). False as in torchvision.
+        frame_pool: How frame features are pooled into a representation
+            (:func:`~sce_video.models.backbones.frame_pools.pool_frames`).
+        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks start as
+            the identity (arXiv 1706.02677, section 5.1). The default is torchvision's.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -96,14 +97,14 @@ class ResNet2d(ResNetBase):
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def reset_parameters(self) -> None:
-        """Initialise like every backbone, except for the "small" stem."""
+        """Initialise the weights as in all backbones, except those of the "small" stem."""
         super().reset_parameters()
         if isinstance(self.maxpool, nn.Identity):
             self.conv1.reset_parameters()
 
     @property
     def traces_any_size(self) -> bool:
-        """Whether the pool has no motion energy, whose maps and cells depend on the size."""
+        """Whether the pool does not use motion energy, whose maps and cells depend on the size."""
         return "energy" not in self.frame_pool
 
     def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_a
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Channels, Features, Layers, Stored
 
-#: Action localisation uses its own stride and dilation with the weights of any training run.
+#: The task decides these, because action localisation changes them for pretrained weights.
 _OfTask = Annotated[int, Stored(8, in_new_tasks=False)]
 
 
@@ -19,7 +19,7 @@ def _conv(
 ) -> nn.Conv3d:
     """Return a convolution with "same" padding, spatial stride and dilation.
 
-    ``kernel`` contains the sizes in time and space.
+    ``kernel`` is the size in time and space.
     """
     temporal, spatial = kernel
     pad = dilation * (spatial // 2)
@@ -38,20 +38,20 @@ def _conv(
 class ResNet3dSlowPath(ResNetBase):
     """ResNet3D without temporal stride. Only res4 and res5 have temporal convolutions.
 
-    The source for depth 18 and 50 is the paper, table ``tab:r3d``. Depth 34 and 101 follow the same
-    rule with the usual block counts. Depth 18 has 20,023,872 parameters, and depth 50 has
-    31,634,496. ``ResNet3dSlowOnly(depth=18)`` in mmaction2 is another network, because both of its
-    convolutions are temporal. :class:`~sce_video.models.backbones.common.StagedBackbone` describes
-    the other arguments.
+    Depth 18 and 50 follow the paper, table ``tab:r3d``. Depth 34 and 101 have the same structure
+    with the usual numbers of blocks. Depth 18 has 20,023,872 parameters, and depth 50 has
+    31,634,496. ``ResNet3dSlowOnly(depth=18)`` in mmaction2 is a different network, because both
+    convolutions of its blocks are temporal.
+    :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other arguments.
 
     Args:
         depth: 18, 34, 50 or 101.
-        base_channels: Channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as many, and four
-            times more at depth 50 and 101.
-        last_stage_stride: Spatial stride of res5. 2, or 1 for action localisation.
-        last_stage_dilation: Spatial dilation of res5's 3x3 convolutions. 1, or 2 with stride 1.
-        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks begin as
-            the identity. This is the default of pytorchvideo, on which the authors' code builds.
+        base_channels: Number of channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as
+            many, and another four times as many at depth 50 and 101.
+        last_stage_stride: Spatial stride of res5, which is 1 for action localisation.
+        last_stage_dilation: Spatial dilation of res5's 3x3 convolutions. Use 2 with stride 1.
+        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks start as
+            the identity. The default is pytorchvideo's, on which the authors' code is based.
 
     Raises:
         ValueError: If an argument is out of range.

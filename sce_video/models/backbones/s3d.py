@@ -15,7 +15,7 @@ from sce_video.utils.stored_arguments import Channels, Features, Switch
 
 @dataclass(frozen=True)
 class InceptionWidths:
-    """Channels of the four branches of an Inception block. ``mid`` channels are inside a branch."""
+    """Numbers of channels in the branches of an Inception block; ``mid`` is inside a branch."""
 
     branch0: int
     branch1_mid: int
@@ -25,13 +25,13 @@ class InceptionWidths:
     branch3: int
 
     def scaled(self, base_channels: int) -> InceptionWidths:
-        """Change all widths in proportion to a stem of ``base_channels`` instead of 64."""
-        # At least one channel, because tests build tiny networks.
+        """Scale all widths for a stem with ``base_channels`` channels instead of 64."""
+        # Tests build tiny networks, in which every branch still needs a channel.
         scaled = {n: max(1, width * base_channels // 64) for n, width in asdict(self).items()}
         return InceptionWidths(**scaled)
 
 
-# Blocks by stage, at base_channels 64 (torchvision/models/video/s3d.py, widths of Inception v1).
+# Blocks by stage for base_channels=64 (torchvision/models/video/s3d.py, widths of Inception v1)
 _BLOCKS = (
     (
         InceptionWidths(64, 96, 128, 16, 32, 32),
@@ -52,21 +52,21 @@ _BLOCKS = (
 
 
 class SelfGating(nn.Module):
-    """Features times a sigmoid gate per channel, which is computed from their mean over a clip."""
+    """A sigmoid gate for each channel, which is computed from the clip's mean features."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.fc = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scale the channels of (N, C, T, H, W)."""
+        """Multiply the channels of (N, C, T, H, W) by their gates."""
         return x * torch.sigmoid(self.fc(x.mean(dim=(2, 3, 4))))[:, :, None, None, None]
 
 
 class LastPool(nn.Module):
     """2x2x2 max-pooling with stride 2 that keeps a dimension of size 1.
 
-    torchvision's pooling has no output for fewer than 5 frames. For larger inputs, both are equal.
+    For fewer than 5 frames, torchvision's pooling has no output. For longer clips, both are equal.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def _conv(
 ) -> nn.Sequential:
     """Return a convolution with kernel (time, space), BN and ReLU.
 
-    Dimensions whose kernel is wider than 1 get the stride.
+    The stride applies to the dimensions whose kernel is wider than 1.
     """
     temporal, spatial = kernel
     strides = (stride if temporal > 1 else 1, *(stride if spatial > 1 else 1,) * 2)
@@ -98,7 +98,7 @@ def _separable(in_channels: int, channels: int, kernel: int, stride: int = 1) ->
 
 
 def _gate(layers: nn.Sequential, channels: int, gating: bool) -> nn.Sequential:
-    """Append a gate to the layers if ``gating``, under a name that does not change their names."""
+    """Append a gate if ``gating``. It has a name, so the other layers keep their numbers."""
     if gating:
         layers.add_module("gate", SelfGating(channels))
     return layers
@@ -136,8 +136,8 @@ class S3D(StagedBackbone):
     Names and shapes of the parameters equal those in ``torchvision.models.video.s3d``
     (torchvision/models/video/s3d.py) without ``classifier``, so its file loads after
     ``tools/convert/from_layout.py``. It has 7,910,048 parameters, or 9,135,056 with gating.
-    :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other arguments. Stages
-    are the four groups of layers between poolings.
+    :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other arguments. The
+    stages are the groups of layers that begin with a pooling layer.
 
     Gates follow the second convolution and every branch of every block, as in the authors' code
     (tensorflow/models, research/slim/nets/s3dg.py: ``gating_startat="Conv2d_2c_3x3"``), with a bias
@@ -146,8 +146,8 @@ class S3D(StagedBackbone):
     after a short training would still be close to their initial values.
 
     Args:
-        base_channels: Channels of the stem. All other widths change in proportion.
-        gating: Whether to build S3D-G.
+        base_channels: Number of channels of the stem. All other widths are proportional to it.
+        gating: Whether to add the gates of S3D-G.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -195,7 +195,7 @@ class S3D(StagedBackbone):
         return [self.features[0]]
 
     def stages(self) -> list[nn.Sequential]:
-        """Return the layers from each pooling to the next."""
+        """Return the layers from each pooling layer to the next."""
         starts = [i for i, m in enumerate(self.features) if isinstance(m, nn.MaxPool3d | LastPool)]
         ends = [*starts[1:], len(self.features)]
         layers = list(self.features)
@@ -204,7 +204,7 @@ class S3D(StagedBackbone):
     def forward(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to (N, C, T/8, H/32, W/32), where each size is at least 1.
 
-        Every halving rounds up, except the last one, which rounds down.
+        Each halving rounds up, except the last one, which rounds down.
         """
         check_view(view)
         return self.run_stages(view)

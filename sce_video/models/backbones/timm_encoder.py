@@ -1,4 +1,4 @@
-"""Image networks from timm as backbones, applied to every frame of a clip."""
+"""Image networks of timm as backbones, applied to every frame of a clip."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from sce_video.models.backbones.timm_package import timm, without_state
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Stored, Variant, Words
 
-#: Names of architectures. Others could be addresses ("hf-hub:NAME") or paths to timm.
+#: Names of architectures. timm would treat other texts as addresses ("hf-hub:NAME") or paths.
 _NAME = re.compile(r"\w{1,80}")
-#: Arguments of timm's networks that may be words. Other words could name files or weights.
+#: Arguments of timm networks that may be words. Other words could name files or weights.
 _WORD_ARGUMENTS = ("act_layer", "global_pool", "norm_layer", "pos_embed")
-#: Parts of argument names that request weights, files or another kind of network.
+#: Parts of argument names that request weights, files or a different kind of network
 _ASKS_FOR_MORE = ("cache", "checkpoint", "export", "features_only", "jit", "pretrained", "script")
-#: Largest number and longest list in arguments, because timm makes lists of such lengths.
+#: Largest number and longest list in arguments, because timm makes lists of such lengths
 _LARGEST_NUMBER = 2**16
 _LONGEST_LIST = 100
 
@@ -46,19 +46,20 @@ def check_architecture(architecture: Any) -> str:
     if not is_name or not package.is_model(architecture):
         raise ValueError(
             f"timm {package.__version__} has no architecture {architecture!r:.80}. "
-            "timm.list_models() lists all of them"
+            "timm.list_models() lists all architectures"
         )
     return architecture
 
 
 def check_model_args(model_args: Any) -> dict[str, Any]:
-    """Return untrusted arguments of a timm architecture, which change only sizes and layers.
+    """Return untrusted arguments of a timm architecture, which may change only sizes and layers.
 
     Args:
-        model_args: Arguments by name, with numbers, switches, lists of these, and a few words.
+        model_args: Arguments by name. Their values are numbers, switches, lists of these, or a few
+            words.
 
     Raises:
-        ValueError: If an argument is something else.
+        ValueError: If an argument is of any other kind.
     """
     if not isinstance(model_args, dict):
         raise ValueError(f"model_args must be a dict, got {model_args!r:.80}")
@@ -94,7 +95,7 @@ def build_network(architecture: str, model_args: dict[str, Any], num_classes: in
     ends = {"pretrained": False, "num_classes": num_classes, "in_chans": 3}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about deprecated names and initialising no memory
+            warnings.simplefilter("ignore")  # deprecated names, and layers without weights
             return timm().create_model(name, **{**given, **ends})
     except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -105,21 +106,21 @@ def build_network(architecture: str, model_args: dict[str, Any], num_classes: in
 class TimmEncoder(FreezableBackbone):
     """A timm network without its classifier, applied to every frame of a clip.
 
-    The features of a frame equal the output of ``timm.create_model(architecture, num_classes=0)``,
-    pooled by the network's own head. They are (N, C, T, 1, 1). A clip of T frames is computed as T
-    images.
+    The features (N, C, T, 1, 1) are the outputs of ``timm.create_model(architecture,
+    num_classes=0)`` for the frames, which the network's own head has pooled. A clip of T frames is
+    computed as T images.
 
     Args:
         architecture: Name of an architecture in the installed timm, such as "resnet50d".
         model_args: Arguments of the architecture that differ from its defaults, such as
             ``dict(img_size=384)``.
-        frame_pool: How the features of the frames become a representation, see
-            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
-        frozen_stages: Number of quarters of the layers that are frozen, see
-            :class:`~sce_video.models.backbones.common.FreezableBackbone`. Layers are timm's groups
-            of layers: blocks of a ViT, stages of other networks.
-        with_cp: Whether activations are computed again in the backward pass, by timm. Networks with
-            batch norm are refused.
+        frame_pool: How frame features are pooled into a representation
+            (:func:`~sce_video.models.backbones.frame_pools.pool_frames`).
+        frozen_stages: Number of quarters of the layers that are frozen
+            (:class:`~sce_video.models.backbones.common.FreezableBackbone`). Layers are timm's
+            groups: blocks of a ViT, and stages of other networks.
+        with_cp: Whether timm computes activations again in the backward pass. Networks with batch
+            norm do not support this.
         init_cfg: mmengine's initialisation config.
 
     Raises:
@@ -141,7 +142,7 @@ class TimmEncoder(FreezableBackbone):
         self.frozen_stages = frozen_stages
         self.frame_pool = frame_pool
         self.architecture = architecture
-        pooled_channels(frame_pool, 1)  # refuse an unknown pool before the network is built
+        pooled_channels(frame_pool, 1)  # raises for an unknown pool before the network is built
         self.network = build_network(architecture, model_args or {})
         self.frame_channels: int = self.network.head_hidden_size
         self.out_channels = pooled_channels(frame_pool, self.frame_channels)
@@ -157,12 +158,13 @@ class TimmEncoder(FreezableBackbone):
         """Let timm compute activations again in the backward pass.
 
         Raises:
-            ValueError: If timm cannot, or the second pass would change running statistics again.
+            ValueError: If timm does not support this network, or if the second pass would change
+                running statistics again.
         """
         if any(isinstance(module, _BatchNorm) for module in self.network.modules()):
             raise ValueError(
                 f"with_cp is refused for timm's {self.architecture}, because its batch norms would "
-                "count every batch twice. Set with_cp=False, or give --no-memory"
+                "count every batch twice. Set with_cp=False, or use --no-memory"
             )
         try:
             self.network.set_grad_checkpointing(True)
@@ -170,7 +172,7 @@ class TimmEncoder(FreezableBackbone):
             raise ValueError(f"timm's {self.architecture} does not support with_cp") from error
 
     def init_weights(self) -> None:
-        """Load the weights in ``init_cfg``, or keep timm's random weights."""
+        """Load the weights of ``init_cfg``, or keep timm's random weights."""
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
@@ -179,7 +181,7 @@ class TimmEncoder(FreezableBackbone):
         group = timm().models.group_parameters
         try:
             groups = group(self.network, self.network.group_matcher(coarse=True))
-        except (AssertionError, AttributeError):  # timm has no groups for a few networks
+        except (AssertionError, AttributeError):  # a few networks of timm have no groups
             own = [*self.network.parameters(recurse=False)]
             parts: list[nn.Module] = []
             for child in self.network.children():
@@ -189,9 +191,9 @@ class TimmEncoder(FreezableBackbone):
         return [_whole_parts(self.network, set(groups[number])) for number in sorted(groups)]
 
     def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:
-        """Map clips (N, 3, T, H, W) to features (N, C, T, 1, 1) of their frames, and to themselves.
+        """Return features (N, C, T, 1, 1) of the frames in clips (N, 3, T, H, W), and the clips.
 
-        timm's heads pool maps in many ways, so ``energy`` is computed from the pixels.
+        The heads of timm pool maps in many ways, so ``energy`` is computed from the pixels.
 
         Raises:
             ValueError: If the network does not accept frames of this size.
@@ -206,13 +208,13 @@ class TimmEncoder(FreezableBackbone):
             raise ValueError(f"{self.architecture} refuses these frames: {error}") from error
         if features.shape != (len(images), self.frame_channels):
             raise ValueError(
-                f"{self.architecture} gives features of shape {tuple(features.shape)} for "
-                f"{len(images)} images, and not one vector of {self.frame_channels} for each"
+                f"{self.architecture} returns features of shape {tuple(features.shape)} for "
+                f"{len(images)} images, instead of a vector of {self.frame_channels} for each"
             )
         return unfold_frames(features[..., None, None], view), view
 
     def forward(self, view: Tensor) -> Tensor:
-        """Map clips (N, 3, T, H, W) to features (N, C, T, 1, 1) to be averaged."""
+        """Map clips (N, 3, T, H, W) to features (N, C, T, 1, 1), whose mean represents a clip."""
         features, fine = self.frame_maps(view)
         return pool_frames(features, self.frame_pool, view, fine)
 
@@ -222,15 +224,15 @@ class TimmEncoder(FreezableBackbone):
         return self._size is not None
 
     def refused(self, frames: int, height: int, width: int) -> Refusal | None:
-        """Return which property of a clip does not fit, or None if all fit."""
+        """Return which property of a clip does not suit the network, or None if all do."""
         if self._size is None or (height, width) == self._size:
             return None
         rows, columns = self._size
-        return Refusal("size", f"frames of {rows}x{columns} pixels, which it was built for")
+        return Refusal("size", f"frames of {rows}x{columns} pixels, for which it was built")
 
 
 def _only_size(network: Any, model_args: dict[str, Any]) -> tuple[int, int] | None:
-    """Return the image height and width of a fixed-size network; None for any other."""
+    """Return the image height and width of a fixed-size network, or None for any other."""
     if not network.pretrained_cfg.get("fixed_input_size") or model_args.get("dynamic_img_size"):
         return None
     size = model_args.get("img_size") or network.pretrained_cfg["input_size"][1:]

@@ -1,11 +1,10 @@
 """The package timm, imported with or without torchvision.
 
-timm 1.0.31 imports torchvision whenever it is imported: ``timm.layers`` takes the class
-``FrozenBatchNorm2d`` from it, and ``timm.models`` takes constants from ``timm.data``, which also
-has transforms and datasets. No timm network needs any of this. A CPU build of torch is often
-installed without torchvision, and PyPI's build of torchvision, which is made for CUDA, cannot be
-imported next to it. Stand-ins therefore take the place of these modules while timm is imported, and
-only if torchvision cannot be imported. They are removed afterwards.
+timm 1.0.31 always imports torchvision. ``timm.layers`` uses its class ``FrozenBatchNorm2d``, and
+``timm.models`` uses constants from ``timm.data``, which also contains transforms and datasets. No
+timm network needs any of this. A CPU build of torch is often installed without torchvision, and
+PyPI's torchvision, which is built for CUDA, cannot be imported next to it. If torchvision cannot be
+imported, stand-ins replace these modules while timm is imported, and are removed afterwards.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from torch import nn
 
 from sce_video.utils.errors import MissingPackageError
 
-#: timm module whose other modules need torchvision, and the file with its constants.
+#: timm package that needs torchvision, and the file with its constants, which does not
 _DATA = "timm.data"
 _CONSTANTS = "constants.py"
 
 
 class FrozenBatchNorm2d(nn.Module):
-    """Stand-in for torchvision's class, which timm uses only if a caller asks for it by name."""
+    """Stand-in for torchvision's class, which timm uses only on explicit request."""
 
     def __init__(self, *sizes: Any) -> None:
         raise NotImplementedError("FrozenBatchNorm2d belongs to torchvision. Install torchvision")
@@ -48,8 +47,8 @@ def timm() -> Any:
     folders = () if spec is None else spec.submodule_search_locations or ()
     if not folders:
         raise MissingPackageError(
-            "networks of timm need the package timm. Install it: pip install 'sce-video[timm]', or "
-            "next to a CPU build of torch: pip install --no-deps timm"
+            "networks of timm need the package timm. Run pip install 'sce-video[timm]', or next to "
+            "a CPU build of torch pip install --no-deps timm"
         )
     try:
         if _imports_torchvision():
@@ -63,9 +62,8 @@ def timm() -> Any:
 def without_state(kind: type, needs_timm: bool = True) -> Any:
     """Make an empty object of a class whose state may contain timm layers.
 
-    ``pickle`` imports the classes of these layers by itself when it restores the state, and it
-    restores the state after it has called this function. A worker process therefore imports timm
-    like any other process.
+    ``pickle`` calls this function before it restores the state, for which it imports the classes of
+    the layers. In a worker process, timm is therefore imported like in any other process.
 
     Args:
         kind: The class.
@@ -80,7 +78,7 @@ def without_state(kind: type, needs_timm: bool = True) -> Any:
 
 
 def _imports_torchvision() -> bool:
-    """Return whether torchvision can be imported, which depends on the build of torch."""
+    """Return whether torchvision can be imported next to this build of torch."""
     try:
         importlib.import_module("torchvision")
     except (ImportError, OSError, RuntimeError):
@@ -90,7 +88,7 @@ def _imports_torchvision() -> bool:
 
 @contextmanager
 def _stand_ins(constants: Path) -> Iterator[None]:
-    """Put stand-ins for what timm imports without using it into ``sys.modules``."""
+    """Add stand-ins to ``sys.modules`` for the modules that timm imports but does not need."""
     ops = _module("torchvision.ops.misc")
     ops.FrozenBatchNorm2d = FrozenBatchNorm2d  # type: ignore[attr-defined]
     data = _module(_DATA)
@@ -110,11 +108,11 @@ def _stand_ins(constants: Path) -> Iterator[None]:
 
 
 def _module(name: str) -> ModuleType:
-    """Make an empty module that may have submodules."""
+    """Make an empty module that may contain submodules."""
     return module_from_spec(ModuleSpec(name, None, is_package=True))
 
 
-def _constants(file: Path) -> dict[str, Any]:
+def _constants(file: Path) -> dict[str, object]:
     """Return the constants of a timm module without importing its package."""
     spec = spec_from_file_location("timm_constants", file)
     if spec is None or spec.loader is None:
@@ -125,7 +123,7 @@ def _constants(file: Path) -> dict[str, Any]:
 
 
 def _remove(*packages: str) -> None:
-    """Remove packages with their submodules from ``sys.modules``."""
+    """Remove packages and their submodules from ``sys.modules``."""
     for name in list(sys.modules):
         if any(f"{name}.".startswith(f"{package}.") for package in packages):
             del sys.modules[name]

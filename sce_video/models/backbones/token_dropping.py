@@ -12,21 +12,20 @@ from torch import Tensor
 from sce_video.utils.tensors import to_device
 
 TOKEN_PATTERNS = ("random", "tube")
-# First word of the entropy. It differs from the one in augmentation.py, so tokens and colours are
-# drawn independently.
+# First word of the entropy. In augmentation.py, it is different, so tokens and colours are drawn
+# independently.
 _STREAM = 0x544F4B45
 
 
 class TokenDropping:
-    """The tokens that a step keeps, which depend on the seeds of its samples and on the view.
+    """The tokens that a step keeps, drawn from the seeds of its samples and the index of the view.
 
-    "random" is a subset of all positions, and "tube" keeps the same positions in space at all
-    times. Dropping 95 % at random raises the accuracy of LeVJEPA (arXiv 2608.27395), and tubes
-    lower it.
+    "random" keeps any positions, and "tube" keeps the same positions in space at all times.
+    Dropping 95 % at random raises the accuracy of LeVJEPA (arXiv 2608.27395), and tubes lower it.
 
     Args:
-        keep_tokens: Share of tokens that is kept, above 0 and at most 1. At least one token or tube
-            is kept.
+        keep_tokens: Share of the tokens that are kept, above 0 and at most 1. At least one token or
+            tube is kept.
         pattern: One of :data:`TOKEN_PATTERNS`.
 
     Raises:
@@ -43,15 +42,16 @@ class TokenDropping:
         self.pattern = pattern
         self._seeds: Sequence[int] = ()
         self._drawn = 0
-        # The host draws new numbers in every step, so this must not be compiled. A decorator would
-        # import torch._dynamo for everyone.
+        # The host draws new numbers in every step, so this must not be compiled. As a decorator,
+        # disable() would import torch._dynamo even if no tokens are dropped.
         self._draw = _draw if keep_tokens == 1.0 else torch.compiler.disable(_draw)
 
     @contextmanager
     def step(self, seeds: Sequence[int]) -> Iterator[None]:
-        """Drop tokens of the samples with these seeds inside the block, and keep all outside.
+        """Drop tokens of the samples with these seeds inside the block. Outside, all are kept.
 
-        The backbone receives the views of all samples one after the other, or several in one batch.
+        The backbone must receive the views of all samples one after the other, each in one batch or
+        several together.
         """
         self._seeds = seeds
         self._drawn = 0
@@ -61,7 +61,7 @@ class TokenDropping:
             self._seeds = ()
 
     def draw(self, count: int, grid: Sequence[int], device: torch.device) -> Tensor | None:
-        """Return the kept positions of the next samples in a grid.
+        """Return the positions in a grid that are kept for the next samples.
 
         Args:
             count: Number of samples.
@@ -69,13 +69,13 @@ class TokenDropping:
             device: Device of the result.
 
         Returns:
-            Ascending positions (count, K). None keeps all tokens: outside a step, without gradient
-            (target networks), or if the share is 1.
+            Ascending positions (count, K), or None if all tokens are kept: outside a step, without
+            gradient (target networks), or if the share is 1.
         """
         return None if self.keep_tokens == 1.0 else self._draw(self, count, grid, device)
 
     def next_sample(self) -> tuple[int, int]:
-        """Return the view and the seed, as an unsigned number, of the next sample of the step."""
+        """Return view and seed of the step's next sample. The seed is an unsigned number."""
         view, sample = divmod(self._drawn, len(self._seeds))
         self._drawn += 1
         return view, self._seeds[sample] % 2**64
@@ -84,7 +84,7 @@ class TokenDropping:
 def _draw(
     tokens: TokenDropping, count: int, grid: Sequence[int], device: torch.device
 ) -> Tensor | None:
-    """Draw positions like :meth:`TokenDropping.draw`, for a share below 1."""
+    """Draw positions like :meth:`TokenDropping.draw` if the share is below 1."""
     if not tokens._seeds or not torch.is_grad_enabled():
         return None
     tube = tokens.pattern == "tube"

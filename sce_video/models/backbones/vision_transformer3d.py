@@ -1,4 +1,4 @@
-"""Vision transformer for video: tubelets, pre-norm blocks, joint attention over time and space."""
+"""Vision transformer for video, with tubelets and joint attention over time and space."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TubeletSide = Annotated[int, Stored(32, is_width=True)]
 
 
 class TubeletEmbedding(nn.Module):
-    """Linear map of every tubelet of t x p x p pixels (arXiv 2103.15691, section 3.2)."""
+    """Linear embedding of tubelets of t x p x p pixels (arXiv 2103.15691, section 3.2)."""
 
     def __init__(self, embed_dims: int, tubelet_size: int, patch_size: int) -> None:
         super().__init__()
@@ -31,16 +31,16 @@ class TubeletEmbedding(nn.Module):
     def forward(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p).
 
-        The last frame fills the last tubelet.
+        An incomplete last tubelet is filled with the last frame.
         """
         return self.proj(self.filled(view))
 
     def of_kept(self, view: Tensor, grid: Sequence[int], kept: Tensor) -> Tensor:
-        """Return embeddings (N, K, C) of only the tubelets at positions ``kept`` (N, K)."""
+        """Return the embeddings (N, K, C) of the tubelets at positions ``kept`` (N, K)."""
         cut = self.filled(view)
         for dim, size in enumerate(self.size):
             cut = cut.unflatten(2 + 2 * dim, (grid[dim], size))
-        cut = cut.permute(0, 2, 4, 6, 1, 3, 5, 7)  # (N, T', H', W', 3, t, p, p), nothing copied
+        cut = cut.permute(0, 2, 4, 6, 1, 3, 5, 7)  # (N, T', H', W', 3, t, p, p), without a copy
         samples = torch.arange(len(view), device=view.device)[:, None]
         rows, columns = kept // grid[2] % grid[1], kept % grid[2]
         tubelets = cut[samples, kept // (grid[1] * grid[2]), rows, columns]
@@ -56,7 +56,7 @@ class TubeletEmbedding(nn.Module):
         (T, H, W), (t, p, _) = view.shape[2:], self.size
         if H % p or W % p:
             raise ValueError(
-                f"views of {H}x{W} pixels cannot be cut into patches of {p}x{p}. Choose crop "
+                f"views of {H}x{W} pixels cannot be divided into patches of {p}x{p}. Choose crop "
                 f"sizes that are multiples of {p}, or another patch_size"
             )
         return -(-T // t), H // p, W // p
@@ -90,7 +90,7 @@ class TransformerBlock(nn.Module):
     """Pre-norm attention and MLP, each with a shortcut.
 
     The MLP consists of two linear layers with GELU between them. ``drop_path`` is the probability
-    that a sample skips the attention, and also that it skips the MLP.
+    that a sample skips the attention, and independently that it skips the MLP.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, drop_path: float) -> None:
@@ -109,8 +109,8 @@ class TransformerBlock(nn.Module):
         return x + self._dropped(self.mlp(self.norm2(x)))
 
     def _dropped(self, branch: Tensor) -> Tensor:
-        """Return the branch, set to 0 for some samples of a training step (arXiv 1603.09382)."""
-        # A target network runs in training mode without gradient and drops nothing, so its keys
+        """Return the branch. In training, it is 0 for some samples (arXiv 1603.09382)."""
+        # A target network runs in training mode but without gradient. It drops nothing, so its keys
         # come from the whole network, as in DINO's teacher (arXiv 2104.14294).
         if not (self.drop_path and self.training and torch.is_grad_enabled()):
             return branch
@@ -124,36 +124,35 @@ class VisionTransformer3d(FreezableBackbone):
     """Vision transformer (arXiv 2010.11929) on tubelets, without class token.
 
     Every tubelet is a token, and all tokens attend to each other (arXiv 2103.15691, model 1). If
-    the tubelets do not divide the number of frames, the clip is continued with its last frame, so
-    an image is a clip of one frame. The parameters have timm's names. With depth 12, tubelets of 2
-    frames and 16x16 pixels, the usual sizes are tiny (192 dimensions, 3 heads; 5,633,856
-    parameters), small (384, 6; 21,884,544) and base (768, 12; 86,236,416).
+    the number of frames is not a multiple of the tubelet size, the last frame is repeated, so an
+    image is a clip of one frame. The parameters have timm's names. With depth 12 and tubelets of 2
+    frames and 16x16 pixels, the usual sizes are tiny (192 dimensions, 3 heads, 5,633,856
+    parameters), small (384, 6, 21,884,544) and base (768, 12, 86,236,416).
 
-    The position embedding is the sum of one in time and one in space. It belongs to a clip of
-    ``grid_size`` tubelets, and is interpolated for other clips.
+    The position embedding is the sum of an embedding in time and one in space. It belongs to clips
+    of ``grid_size`` tubelets, and is interpolated for other clips.
 
     Args:
         depth: Number of blocks.
-        embed_dims: Size C of a token and of the representation, a multiple of 4 and of
-            ``num_heads``.
+        embed_dims: Size C of tokens and representations, a multiple of 4 and of ``num_heads``.
         num_heads: Number of attention heads.
-        patch_size: Height and width of a tubelet in pixels. The crops must be multiples of it.
-        tubelet_size: Number of frames of a tubelet.
-        grid_size: Tubelets (T', H', W') of the clips that the position embedding belongs to. (4,
-            14, 14) is 8 frames of 224x224.
+        patch_size: Height and width of a tubelet, in pixels. Crop sizes must be multiples of it.
+        tubelet_size: Number of frames in a tubelet.
+        grid_size: Numbers of tubelets (T', H', W') in the clips to which the position embedding
+            belongs. (4, 14, 14) corresponds to 8 frames of 224x224 pixels.
         position: "sincos" for fixed sines and cosines without parameters, or "learned".
-        drop_path_rate: Probability that a sample skips the attention or MLP of the last block. It
-            grows linearly from 0 in the first block.
+        drop_path_rate: Probability that a sample skips the attention or the MLP of the last block.
+            It increases linearly from 0 in the first block.
         frozen_stages: -1 trains everything. 0 freezes the embeddings, which helps unstable
             runs (MoCo v3, arXiv 2104.02057, section 4). 1 to 3 also freeze this many quarters
             of the blocks, and 4 freezes everything. A frozen layer has no gradient and stays in
             evaluation mode.
         with_cp: Activation checkpointing
             (:class:`~sce_video.models.backbones.common.FreezableBackbone`).
-        keep_tokens: Share of the tokens that the loss of a self-supervised method computes, drawn
-            from the samples' seeds. A target network and evaluation compute all tokens
-            (:class:`~sce_video.models.backbones.token_dropping.TokenDropping`).
-        token_pattern: "random" for any tokens, or "tube" for the same positions in space at all
+        keep_tokens: Share of the tokens that are computed for the loss of a self-supervised method.
+            They are drawn from the samples' seeds. Target networks and evaluation compute all
+            tokens (:class:`~sce_video.models.backbones.token_dropping.TokenDropping`).
+        token_pattern: "random" keeps any tokens, and "tube" the same positions in space at all
             times.
         init_cfg: mmengine's initialisation config.
 
@@ -203,7 +202,7 @@ class VisionTransformer3d(FreezableBackbone):
             time, *space = self.grid_size
             self.position_time = nn.Parameter(torch.empty(1, embed_dims, time))
             self.position_space = nn.Parameter(torch.empty(1, embed_dims, *space))
-        # The rate grows from 0 in the first block to its full value in the last one.
+        # The rate increases from 0 in the first block to its full value in the last one.
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         self.blocks = nn.ModuleList(TransformerBlock(embed_dims, num_heads, r) for r in rates)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
@@ -237,7 +236,7 @@ class VisionTransformer3d(FreezableBackbone):
             view: (N, 3, T, H, W).
 
         Returns:
-            (N, C, ceil(T/t), H/p, W/p), or (N, C, K) of the kept tokens if tokens are dropped.
+            (N, C, ceil(T/t), H/p, W/p), or only the kept tokens (N, C, K) if tokens are dropped.
 
         Raises:
             ValueError: If the height or width is not a multiple of the patch size.
@@ -252,7 +251,7 @@ class VisionTransformer3d(FreezableBackbone):
             x = (x + positions.to(x.dtype)).flatten(2).transpose(1, 2)
         else:
             x = self.patch_embed.of_kept(view, grid, kept)
-            # The gradient of an embedding is summed in a fixed order, but not that of indexing.
+            # F.embedding sums its gradient in a fixed order, whereas indexing does not.
             x = x + F.embedding(kept, positions[0].flatten(1).T).to(x.dtype)
         x = self.norm(self.run([*self.blocks], x)).transpose(1, 2)
         return x if kept is not None else x.unflatten(2, grid)
@@ -280,9 +279,9 @@ class VisionTransformer3d(FreezableBackbone):
 
 
 def scaled_positions(count: int, own: int, device: torch.device) -> Tensor:
-    """Return the centres (count,) of ``count`` tubelets in units of a grid of ``own`` tubelets.
+    """Return the centres (count,) of ``count`` tubelets, in units of a grid of ``own`` tubelets.
 
-    Both grids cover the same extent::
+    Both grids have the same total length::
 
         own = 4      |   0   |   1   |   2   |   3   |
         count = 2    |      0.5      |      2.5      |

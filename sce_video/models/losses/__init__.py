@@ -1,4 +1,4 @@
-"""Losses and collapse metrics, which are pure functions of tensors and numbers."""
+"""Losses and collapse metrics, all of them pure functions of tensors and numbers."""
 
 from sce_video.models.losses.collapse import effective_rank, feature_std
 from sce_video.models.losses.frame_losses import FrameScales, frame_scales, frame_terms

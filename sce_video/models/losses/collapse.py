@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sce_video.utils.tensors import DeferredNumber, LoggedValue, float64_blocks
 
-# Singular values below this fraction of the matrix's norm are float32 rounding noise, not rank.
+# Singular values below this fraction of the matrix norm are rounding noise of float32.
 _NOISE = 1e-6
 
 
@@ -18,12 +18,12 @@ _NOISE = 1e-6
 def feature_std(h: Tensor) -> Tensor:
     """Compute the spread of representations h (N, C) on the unit sphere.
 
-    This is the biased standard deviation of every dimension of the l2-normalised ``h`` over the
-    batch, averaged over dimensions and multiplied by ``sqrt(C)``. Chen & He 2021 (SimSiam, arXiv
-    2011.10566, figure 2) plot it without the factor ``sqrt(C)``.
+    The spread is the biased standard deviation of the l2-normalised ``h`` over the batch, averaged
+    over dimensions and multiplied by ``sqrt(C)``. Chen & He 2021 (SimSiam, arXiv 2011.10566, figure
+    2) plot it without the factor ``sqrt(C)``.
 
     Returns:
-        A float32 scalar: 0 for a batch of equal directions, 1 for random directions.
+        A float32 scalar, which is 0 for a batch of equal directions and 1 for random directions.
     """
     _check(h)
     unit = F.normalize(h.detach().float(), dim=1)
@@ -35,10 +35,10 @@ def effective_rank(h: Tensor) -> Tensor:
     """Compute the effective rank of representations h (N, C), the exp of the spectrum's entropy.
 
     The singular values of the centred matrix, divided by their sum, are treated as a distribution.
-    The exponential of its entropy is r for r equal singular values (Roy & Vetterli 2007, "The
+    For r equal singular values, the exponential of its entropy is r (Roy & Vetterli 2007, "The
     effective rank"). It is computed in float64 from the smaller of the two Gram matrices. Singular
-    values below 1e-6 of the matrix's norm count as zero, so rounding noise in a collapsed network
-    does not look like a high rank.
+    values below 1e-6 of the matrix norm count as zero, so that the rounding noise of a collapsed
+    network does not look like a high rank.
 
     Returns:
         A float32 scalar, at most ``min(N - 1, C)``. It is 0 for a batch of equal rows, and NaN if h
@@ -50,8 +50,9 @@ def effective_rank(h: Tensor) -> Tensor:
 def logged_rank(h: Tensor) -> LoggedValue:
     """Compute :func:`effective_rank` without waiting for a GPU.
 
-    Eigenvalues make the host wait, because it reads whether the solver has converged. A GPU
-    therefore computes only the Gram matrix, and the host computes the rest when the number is read.
+    Computing eigenvalues makes the host wait, because it reads whether the solver has converged. A
+    GPU therefore computes only the Gram matrix, and the host computes the rest when the number is
+    read.
     """
     if _is_on_host(h):
         return effective_rank(h)
@@ -77,7 +78,7 @@ def _gram_and_norm(h: Tensor) -> Tensor:
         centred = h.double() - mean
         gram = centred @ centred.T
     else:
-        # A test may have a million rows, of which a copy in float64 does not fit into memory.
+        # A test may have a million rows, so a copy in float64 may not fit into memory.
         gram = mean.new_zeros(len(mean), len(mean))
         for block in float64_blocks(h):
             centred = block - mean

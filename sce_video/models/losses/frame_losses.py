@@ -1,4 +1,4 @@
-"""Regression of a teacher's frame features: their values, clip means, motion and change."""
+"""Regression of a teacher's frame features, with their clip means, motion and change."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch import Tensor
 
 from sce_video.models.losses.siamese import full_precision
 
-#: The smallest deviation of a channel, as a fraction of the mean deviation.
+#: Smallest deviation of a channel, as a fraction of the mean deviation
 _LEAST_DEVIATION = 0.05
 
 
 @dataclass(frozen=True)
 class FrameScales:
-    """Moments of a teacher's frame features, by which targets and losses are scaled.
+    """Moments of a teacher's frame features, with which targets and losses are scaled.
 
     Attributes:
         mean: (D,) mean of each channel over all frames.
         deviation: (D,) standard deviation of each channel.
         clip_variance: Variance of the standardised clip means, averaged over channels.
-        motion_variance: Variance of the standardised motion, averaged over channels; see
-            :func:`mean_change`.
-        change_variance: Variance of the standardised change, averaged over channels; see
-            :func:`net_change`.
+        motion_variance: Variance of the standardised motion (:func:`mean_change`), averaged over
+            channels.
+        change_variance: Variance of the standardised change (:func:`net_change`), averaged over
+            channels.
     """
 
     mean: Tensor
@@ -35,7 +35,7 @@ class FrameScales:
     change_variance: Tensor
 
     def standardise(self, features: Tensor) -> Tensor:
-        """Return features (..., D) with mean 0 and deviation 1 over the frames."""
+        """Scale features (..., D) to mean 0 and deviation 1 over the frames."""
         return (full_precision(features) - self.mean) / self.deviation
 
 
@@ -45,7 +45,7 @@ def mean_change(frames: Tensor) -> Tensor:
 
 
 def net_change(frames: Tensor) -> Tensor:
-    """Return the mean of the last quarter of (N, T, D) frames minus the mean of the first one."""
+    """Return the mean of the last quarter of frames (N, T, D) minus the mean of the first."""
     quarter = max(1, frames.shape[1] // 4)
     return frames[:, -quarter:].mean(dim=1) - frames[:, :quarter].mean(dim=1)
 
@@ -61,7 +61,7 @@ def frame_scales(features: Tensor) -> FrameScales:
     """
     if features.ndim != 3 or len(features) < 2 or 0 in features.shape:
         raise ValueError(
-            "frame features must be (N, T, D) of at least 2 clips, got shape "
+            "frame features must be (N, T, D) with at least 2 clips, got shape "
             f"{tuple(features.shape)}"
         )
     features = full_precision(features)
@@ -82,7 +82,7 @@ def frame_scales(features: Tensor) -> FrameScales:
 
 
 def _variance(vectors: Tensor) -> Tensor:
-    """Compute the variance of (N, D), averaged over channels; 1 if all vectors are the same."""
+    """Compute the variance of (N, D), averaged over channels, or 1 if all vectors are equal."""
     found = vectors.var(dim=0, correction=0).mean()
     return torch.where(found > 0, found, 1.0)
 
@@ -90,15 +90,15 @@ def _variance(vectors: Tensor) -> Tensor:
 def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[str, Tensor]:
     """Compute the mean squared errors of frames, clip means, motion and change.
 
-    Each error is a fraction of the variance of its target, so 1 is the error of a constant.
+    Each error is a fraction of its target's variance, so the best constant has an error of 1.
 
     Args:
-        student: (N, T, D) standardised predictions.
-        teacher: (N, U, D) features. They are averaged or repeated to the T positions.
+        student: (N, T, D), standardised predictions.
+        teacher: (N, U, D), features that are averaged or repeated to the T positions.
         scales: Moments of the teacher's features.
 
     Returns:
-        Scalars ``frame_error`` and ``clip_error``, with two or more positions also
+        Scalars ``frame_error`` and ``clip_error`` and, with two or more positions,
         ``motion_error`` and ``change_error``.
     """
     with torch.autocast(student.device.type, enabled=False):

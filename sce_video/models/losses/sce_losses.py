@@ -1,6 +1,6 @@
-"""The SCE loss of the paper and its parts: soft contrastive learning with a queue.
+"""The SCE loss of the paper and its parts, for soft contrastive learning with a queue.
 
-Let ``z1_i`` be a query, ``z2_i`` its key (the positive), and ``q_k`` the keys of the queue (the
+Let ``z1_i`` be a query, ``z2_i`` its key (the positive), and ``q_k`` the keys in the queue (the
 negatives). With a queue, the other keys of the batch are not negatives (appendix A)::
 
     s2_ik = softmax_k(z2_i . q_k / tau_m)                      relations, negatives only  (eq. 3)
@@ -8,7 +8,7 @@ negatives). With a queue, the other keys of the batch are not negatives (appendi
     p1_ik = softmax over positive and negatives of z1_i . z2_k / tau                      (eq. 8)
     loss  = - mean_i sum_k w2_ik log p1_ik                                                (eq. 9)
 
-With the logits ``pos`` and ``neg_k`` of p1, its parts are::
+With the logits ``pos`` and ``neg_k`` of p1, the parts of the loss are::
 
     InfoNCE = logsumexp([pos, neg]) - pos                                                 (eq. 1)
     ReSSL   = - sum_k s2_k log softmax_k(neg): the positive is in neither softmax         (eq. 4)
@@ -35,7 +35,7 @@ from sce_video.models.losses.siamese import check_shapes, check_temperature, ful
 
 
 class SCETerms(NamedTuple):
-    """The loss and its components, all scalar tensors. Only ``loss`` has a gradient."""
+    """The loss and its components, which are scalar tensors. Only ``loss`` has a gradient."""
 
     loss: Tensor
     infonce: Tensor  # eq. 1, with the queue as negatives
@@ -55,7 +55,7 @@ def sce_loss(
     tau_m: float = 0.05,
     mask_positive: bool = True,
 ) -> Tensor:
-    """Compute the SCE loss (eq. 9), a scalar tensor. No gradient flows into key and queue.
+    """Compute the SCE loss (eq. 9), a scalar tensor without gradient to key and queue.
 
     Args:
         query: z1, the online embeddings, (N, D), l2-normalised.
@@ -90,12 +90,11 @@ def sce_terms(
 ) -> SCETerms:
     """Compute :func:`sce_loss` and its components for the log.
 
-    Without ``mu`` and ``eta``, the loss is eq. 9. With both, it is eq. 10, the sum of InfoNCE,
-    ReSSL and Ceil weighted by ``lambda_``, ``mu`` and ``eta``. ``target_entropy`` then belongs to
+    The loss is eq. 9 if ``mu`` and ``eta`` are None. Otherwise, it is eq. 10, the sum of InfoNCE,
+    ReSSL and Ceil weighted by ``lambda_``, ``mu`` and ``eta``, and ``target_entropy`` belongs to
     the target scaled to mass 1. With ``mask_positive=False``, the components are the same as with
-    True, so their sum differs from the loss by the positive's share in the relations.
+    True, so their weighted sum differs from the loss by the positive's share in the relations.
 
-    ``mu`` is the weight of ReSSL and ``eta`` the weight of Ceil in eq. 10. Both are None for eq. 9.
     :func:`sce_loss` describes the other arguments and the errors.
     """
     check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
@@ -121,7 +120,7 @@ def sce_terms(
             parts = _parts(cosine / tau, negatives, s2)
             loss = parts.log_mass - w2_positive * parts.positive - w2_negatives * parts.expected
         else:
-            # Divide in float64 like the losses of the single parts, so that this is their sum.
+            # The losses of single parts also divide in float64, so this is exactly their sum.
             parts = _parts(cosine.double() / tau, negatives, s2)
             loss = lambda_ * parts.infonce + mu * parts.ressl + eta * parts.ceil
 
@@ -142,7 +141,7 @@ def sce_terms(
 def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
     """Compute InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar.
 
-    :func:`sce_loss` describes arguments and errors.
+    :func:`sce_loss` describes the arguments and the errors.
     """
     infonce = _compared(query, key, queue, tau).infonce
     return infonce.mean().to(full_precision(query).dtype)
@@ -161,8 +160,8 @@ def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: 
 def ceil_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
     """Compute minus the log of the negatives' probability (Proposition 1), a scalar.
 
-    This pushes query and key apart, so it is useful only together with a loss that attracts them.
-    :func:`sce_loss` describes arguments and errors.
+    This loss pushes query and key apart, so it is useful only together with one that attracts them.
+    :func:`sce_loss` describes the arguments and the errors.
     """
     ceil = _compared(query, key, queue, tau).ceil
     return ceil.mean().to(full_precision(query).dtype)
@@ -181,22 +180,23 @@ def sce_free_loss(
 ) -> Tensor:
     """Compute ``lambda_*InfoNCE + mu*ReSSL + eta*Ceil`` (eq. 10), a scalar.
 
-    ``mu = eta = 1 - lambda_`` gives the SCE loss. :func:`sce_terms` describes arguments and errors.
+    With ``mu = eta = 1 - lambda_``, it equals the SCE loss. :func:`sce_terms` describes the
+    arguments and the errors.
     """
     return sce_terms(query, key, queue, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m).loss
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """Logits of each sample, (N,) in float64, and the losses that they give.
+    """Reduced logits of each sample, (N,) in float64, and the losses computed from them.
 
-    All tensors from here on are (N,), so float64 is cheap and keeps Proposition 1 within 1e-6.
+    Tensors of this size make float64 cheap, which keeps the error of Proposition 1 below 1e-6.
     """
 
     positive: Tensor  # logit of the key
     log_mass_negatives: Tensor  # log-sum-exp of the queue's logits
     log_mass: Tensor  # log-sum-exp of the logits of key and queue
-    expected: Tensor  # mean logit of the queue under the relations s2; 0 without relations
+    expected: Tensor  # mean logit of the queue under the relations s2, or 0 without relations
 
     @property
     def infonce(self) -> Tensor:
@@ -212,13 +212,13 @@ class _Parts:
 
 
 def _parts(positive: Tensor, negatives: Tensor, s2: Tensor | None) -> _Parts:
-    """Reduce the logits of the key (N,) and the queue (N, K). s2 (N, K) contains the relations."""
+    """Reduce the logits of the key (N,) and the queue (N, K), with the relations s2 (N, K)."""
     log_mass_negatives = negatives.logsumexp(dim=1).double()
     expected = torch.zeros_like(log_mass_negatives)
     if s2 is not None:
         expected = (s2 * negatives).sum(dim=1).double()
     positive = positive.double()
-    # Use logaddexp, because a concatenation would copy the (N, K) logits.
+    # logaddexp avoids a concatenation, which would copy the (N, K) logits.
     log_mass = torch.logaddexp(positive, log_mass_negatives)
     return _Parts(positive, log_mass_negatives, log_mass, expected)
 
@@ -226,7 +226,7 @@ def _parts(positive: Tensor, negatives: Tensor, s2: Tensor | None) -> _Parts:
 def _compared(
     query: Tensor, key: Tensor, queue: Tensor, tau: float, tau_m: float | None = None
 ) -> _Parts:
-    """Check and compare embeddings for one part of the loss. Only ReSSL needs ``tau_m``."""
+    """Check and compare embeddings for one part of the loss. Only ReSSL uses ``tau_m``."""
     check_shapes(query, key, queue)
     check_temperature("tau", tau)
     if tau_m is not None:
@@ -239,8 +239,8 @@ def _compared(
 
 
 def _logits(embeddings: Tensor, queue: Tensor, temperature: float) -> Tensor:
-    """Return similarities (N, K) to the queue over a temperature, the loss's largest tensors."""
-    # Divide a factor, because dividing the product would make another copy of (N, K).
+    """Return the similarities (N, K) with the queue, divided by a temperature."""
+    # These are the largest tensors of the loss. Dividing the product would make another copy.
     return (embeddings / temperature) @ queue.T
 
 
@@ -264,20 +264,20 @@ def check_sce(
             raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
         return
     if mu is None or eta is None:
-        raise ValueError(f"eq. 10 needs both mu and eta, got mu={mu}, eta={eta}: give both or none")
+        raise ValueError(f"eq. 10 needs both mu and eta, got mu={mu} and eta={eta}")
     for name, value in (("lambda_", lambda_), ("mu", mu), ("eta", eta)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"coefficient {name} must be finite and at least 0, got {value}")
-    # Ceil alone is minimal if the positive has probability 0.
+    # Ceil alone is smallest if the positive has probability 0.
     if lambda_ + mu == 0:
         raise ValueError(
-            f"coefficients lambda_=0, mu=0, eta={eta} leave nothing that brings query and key "
-            "together: lambda_ (InfoNCE) or mu (ReSSL) must be above 0"
+            f"with the coefficients lambda_=0, mu=0 and eta={eta}, nothing brings query and key "
+            "together. lambda_ (InfoNCE) or mu (ReSSL) must be above 0"
         )
     if not mask_positive:
         raise ValueError(
-            "the free coefficients of eq. 10 need mask_positive=True: with False the loss is "
-            "not a sum of InfoNCE, ReSSL and Ceil"
+            "the free coefficients of eq. 10 need mask_positive=True. With False, the loss is not "
+            "a sum of InfoNCE, ReSSL and Ceil"
         )
 
 
@@ -291,7 +291,7 @@ def sce_warnings(
     if not math.isclose(lambda_ + mu, 1.0, abs_tol=1e-6):
         found.append(
             f"the coefficients lambda_={lambda_:g} and mu={mu:g} (eta={eta:g}) add up to "
-            f"{lambda_ + mu:g}, not 1, so the loss has another scale than SCE's and needs another "
+            f"{lambda_ + mu:g}, not 1, so the scale of the loss differs from SCE's. Adapt the "
             "learning rate"
         )
     return [*found, *(sharpness_warnings(tau, tau_m) if lambda_ == eta == 0 else [])]

@@ -1,4 +1,4 @@
-"""Losses between two views of a batch (BYOL, SimCLR, MoCo v3), and the checks of all losses."""
+"""Losses between two views of a batch (BYOL, SimCLR, MoCo v3), and checks that losses share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sce_video.utils.distributed import gather_samples, global_positions
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """Return at least fp32, because temperatures and sums over many candidates need it."""
+    """Convert to at least fp32, which temperatures and sums over many candidates require."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -46,7 +46,7 @@ def check_temperature(name: str, value: float) -> None:
     """Check that a temperature is a finite number above 0.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If the value is not.
     """
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number above 0, got {value}")
@@ -55,7 +55,7 @@ def check_temperature(name: str, value: float) -> None:
 def byol_loss(query: Tensor, key: Tensor) -> Tensor:
     """Compute ``|q - k|^2 = 2 - 2 q.k`` of unit vectors, averaged over samples.
 
-    This is one direction. BYOL adds up both directions, with each view as the query.
+    This covers one direction. BYOL adds up both directions, with each view as the query.
 
     Args:
         query: (N, D), predictions of the online branch.
@@ -75,10 +75,10 @@ def byol_loss(query: Tensor, key: Tensor) -> Tensor:
 def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
     """Compute the mean of NT-Xent over the 2N embeddings of two views.
 
-    In a distributed run, the candidates are the embeddings of all ranks, which are gathered with
-    gradient, and the anchors are the embeddings of this rank. The mean of the loss over ranks, and
-    of the gradients (as DistributedDataParallel computes it), equals the loss and gradients of one
-    process with the joint batch. All ranks must call this with the same number of samples.
+    In a distributed run, the anchors are the embeddings of this rank, and the candidates are the
+    embeddings of all ranks, gathered with gradient. The means of loss and gradients over the ranks
+    (as in DistributedDataParallel) equal the loss and gradients of one process with the whole
+    batch. All ranks must call this with the same number of samples.
 
     Args:
         first: Embeddings (N, D) of the first view, l2-normalised.
@@ -95,12 +95,12 @@ def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
     check_temperature("tau", tau)
     with torch.autocast(first.device.type, enabled=False):
         views = torch.stack([full_precision(first), full_precision(second)], dim=1)  # (n, 2, D)
-        anchors = views.transpose(0, 1).flatten(0, 1)  # (2n, D), the first view comes first
-        # Gather both views together, because few large collectives are fastest.
+        anchors = views.transpose(0, 1).flatten(0, 1)  # (2n, D), all first views, then all second
+        # Both views are gathered together, because few large collectives are fastest.
         gathered = gather_samples(views, gradient=True)  # (N, 2, D)
         candidates = gathered.transpose(0, 1).flatten(0, 1)  # (2N, D)
         rows = global_positions(len(first), first.device)
-        # Candidates are first views, then second views, so a partner is N rows away.
+        # The candidates are all first views, then all second views, so partners are N rows apart.
         itself = torch.cat([rows, rows + len(gathered)])
         partner = torch.cat([rows + len(gathered), rows])
         logits = anchors @ candidates.T / tau  # (2n, 2N)
@@ -111,15 +111,15 @@ def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
 def moco_v3_loss(query: Tensor, keys: Tensor, positives: Tensor, *, tau: float) -> Tensor:
     """Compute 2 tau times the cross-entropy of ``query @ keys.T / tau``, averaged over samples.
 
-    This is one direction. MoCo v3 adds up both directions, with each view as the query. The factor
-    2 tau keeps the size of the gradient when tau changes (facebookresearch/moco-v3,
+    This covers one direction. MoCo v3 adds up both directions, with each view as the query. With
+    the factor 2 tau, the size of the gradient does not depend on tau (facebookresearch/moco-v3,
     moco/builder.py).
 
     Args:
         query: (N, D), predictions of the online branch, l2-normalised.
         keys: (M, D), embeddings of the target branch on all ranks, l2-normalised. They receive no
             gradient.
-        positives: (N,) int64, the row of each query's own key in ``keys``.
+        positives: (N,) int64, the row of each query's positive in ``keys``.
         tau: Temperature.
 
     Returns:

@@ -1,14 +1,14 @@
 """SIGReg: the distance of embeddings from an isotropic Gaussian (LeJEPA, arXiv 2511.08544).
 
-A distribution is N(0, I) if each of its projections on a line is N(0, 1). The projections ``x_n``
-on a direction are compared with N(0, 1) by their characteristic functions (the test of Epps and
-Pulley)::
+A distribution is N(0, I) if each of its projections onto a line is N(0, 1). The characteristic
+function of the projections ``x_n`` onto a direction is compared with that of N(0, 1), which is the
+test of Epps and Pulley::
 
     phi(t)    = mean_n exp(i t x_n)                  empirical; exp(-t^2 / 2) for N(0, 1)
     statistic = N * integral over t of |phi(t) - exp(-t^2 / 2)|^2 * exp(-t^2 / 2)
 
-Because ``|phi| <= 1``, the gradient is also bounded for outliers. For samples of N(0, 1), the
-expectation of the statistic is 1.06 for every N. For samples that are all equal, it grows like N.
+Because ``|phi| <= 1``, the gradient is bounded even for outliers. For samples of N(0, 1), the
+expected statistic is 1.06 for every N. If all samples are equal, it increases in proportion to N.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from sce_video.models.losses.siamese import full_precision
 def sigreg_loss(
     embeddings: Tensor, directions: Tensor, *, t_max: float = 5.0, num_points: int = 17
 ) -> Tensor:
-    """Compute the mean statistic of Epps and Pulley over directions. The smallest value is 0.
+    """Compute the mean statistic of Epps and Pulley over directions, which is at least 0.
 
-    In a distributed run, the statistic covers the samples of all ranks. Every rank gets the value
-    of the joint batch, and the mean of the ranks' gradients (DistributedDataParallel) equals the
-    gradient of the joint batch. All ranks must call this with the same directions. Their N may
-    differ.
+    In a distributed run, the statistic covers the samples of all ranks. Every rank returns the
+    value for the whole batch, and the mean of the ranks' gradients (DistributedDataParallel) equals
+    the gradient of the whole batch. All ranks must call this with the same directions. Their
+    numbers of samples may differ.
 
     Args:
         embeddings: (N, D), not normalised.
         directions: (M, D), unit vectors. The paper draws new ones for every step.
-        t_max: The integral covers -t_max to t_max.
-        num_points: Points of the trapezoidal rule over this range. The paper uses 17 over [-5, 5].
-            The public example (rbalestr-lab/lejepa, MINIMAL.md) uses ``t_max=3, num_points=33``.
+        t_max: Limit of the integral, which extends from -t_max to t_max.
+        num_points: Number of points of the trapezoidal rule. The paper uses 17 over [-5, 5], and
+            the public example (rbalestr-lab/lejepa, MINIMAL.md) uses ``t_max=3, num_points=33``.
 
     Returns:
         A scalar tensor.
@@ -57,7 +57,7 @@ def sigreg_loss(
         raise ValueError(f"t_max must be a number above 0, got {t_max}")
     if num_points < 2:
         raise ValueError(f"num_points must be at least 2, got {num_points}")
-    # Use fp32 under autocast, because differences near N(0, I) are too small for 16 bits.
+    # 16 bits cannot represent the small differences near N(0, I), so autocast is turned off.
     with torch.autocast(embeddings.device.type, enabled=False):
         embeddings = full_precision(embeddings)
         t = torch.linspace(
@@ -66,7 +66,7 @@ def sigreg_loss(
         angles = (embeddings @ directions.to(embeddings).T).unsqueeze(-1) * t  # (N, M, points)
         sums = torch.stack([angles.cos().sum(dim=0), angles.sin().sum(dim=0)])
         count = torch.full_like(sums[0, 0, 0], len(embeddings))  # made on the device
-        # Exchange sums instead of means, because ranks may have different numbers of samples.
+        # Ranks may have different numbers of samples, so they exchange sums instead of means.
         if get_world_size() > 1:
             sums = all_reduce_with_gradient(sums)
             all_reduce(count)

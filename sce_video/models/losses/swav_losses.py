@@ -1,8 +1,8 @@
 """The loss of SwAV (Caron et al. 2020): swapped prediction of balanced cluster assignments.
 
 Scores ``s`` (B, K) are the similarities of embeddings and prototypes. The codes of a view assign
-its samples to the prototypes, under the constraint that the batch is split evenly between them. The
-loss predicts the codes of one view from the scores of the others::
+its samples to the prototypes, under the constraint that all prototypes get equal shares of the
+batch. The loss predicts the codes of a view from the scores of the other views::
 
     codes = argmax over {Q >= 0: rows sum to 1, columns to B/K} of <Q, s> + epsilon * H(Q)  (eq. 3)
     loss  = - mean over assigned views i, other views v, samples of
@@ -22,17 +22,18 @@ from sce_video.models.losses.siamese import check_temperature, full_precision
 
 @torch.no_grad()
 def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
-    """Compute codes (B, K) of a batch, which are soft assignments that use all prototypes equally.
+    """Compute the codes (B, K) of a batch, soft assignments that use all prototypes equally.
 
     The iterations follow facebookresearch/swav, ``main_swav.py: distributed_sinkhorn``.
-    ``exp(scores / epsilon)`` is divided by the sum of each prototype over the samples of **all
-    ranks**, then by the sum of each sample over the prototypes, ``iterations`` times. The factors
-    in that code (the total, 1/K, 1/B, B) cancel, because each iteration ends with the samples'
-    sums. Everything is computed in logarithms, so finite scores do not overflow and no sum is 0.
+    ``exp(scores / epsilon)`` is divided by the sum for each prototype over the samples of **all
+    ranks**, then by the sum for each sample over the prototypes, ``iterations`` times. The factors
+    in the authors' code (the total, 1/K, 1/B and B) cancel, because each iteration ends with the
+    sums over prototypes. All computations use logarithms, so finite scores do not overflow, and no
+    sum is 0.
 
     Args:
-        scores: (B, K) of this rank. B may differ between ranks.
-        epsilon: Weight of the entropy. Smaller values give codes closer to one-hot.
+        scores: (B, K) on this rank. B may differ between ranks.
+        epsilon: Weight of the entropy. With smaller values, codes are closer to one-hot.
         iterations: Number of iterations.
 
     Returns:
@@ -45,7 +46,7 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
         raise ValueError(f"scores must be (B, K) with B, K >= 1, got {tuple(scores.shape)}")
     check_sinkhorn(epsilon, iterations)
     scores = full_precision(scores)
-    # One shift for all ranks cancels in the sums and keeps exp() from overflowing.
+    # A shift that is the same on all ranks cancels in the sums, and keeps exp() from overflowing.
     greatest = scores.max()
     all_reduce(greatest, op="max")
     log_codes = (scores - greatest) / epsilon
@@ -64,9 +65,9 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
     """Compute the cross-entropy of the assigned views' codes and the other views' predictions.
 
     Args:
-        scores: V similarities (B, K) of embeddings and prototypes, both l2-normalised.
-        codes: V entries: codes (B, K) for assigned views, which :func:`sinkhorn` computes from
-            their scores, and None for views that only predict. They receive no gradient.
+        scores: Similarities (B, K) of embeddings and prototypes for V views, both l2-normalised.
+        codes: For each view, the codes (B, K) that :func:`sinkhorn` has computed, or None if the
+            view only predicts. Codes receive no gradient.
         tau: Temperature of the predictions, ``softmax(scores / tau)``.
 
     Returns:
@@ -79,12 +80,12 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
         needed = "scores and codes need an entry for each of two or more views"
         raise ValueError(f"{needed}, got {len(scores)} and {len(codes)}")
     if all(code is None for code in codes):
-        raise ValueError("codes are all None: at least one view must be assigned")
+        raise ValueError("all codes are None, but at least one view must be assigned")
     shapes = [tuple(x.shape) for x in [*scores, *codes] if x is not None]
     if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
         raise ValueError(f"scores and codes must be (B, K) of the same shape, got {shapes}")
     check_temperature("tau", tau)
-    # Use fp32 under autocast. It costs little, because no matrix product follows.
+    # fp32 costs little here, because no matrix product follows.
     with torch.autocast(scores[0].device.type, enabled=False):
         log_p = [torch.log_softmax(full_precision(score) / tau, dim=1) for score in scores]
         costs = [
@@ -98,7 +99,7 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
 
 
 def check_sinkhorn(epsilon: float, iterations: int = 3) -> None:
-    """Check the numbers of :func:`sinkhorn`.
+    """Check the settings of :func:`sinkhorn`.
 
     Raises:
         ValueError: If epsilon is not above 0, or iterations is below 1.

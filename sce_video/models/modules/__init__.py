@@ -1,4 +1,4 @@
-"""Modules that the algorithms share."""
+"""Modules that several methods and models share."""
 
 from sce_video.models.modules.queue import KeyQueue, queue_warnings, uneven_queue_warnings
 from sce_video.models.modules.roi_align import roi_align

@@ -13,23 +13,23 @@ from torch import Tensor, nn
 from sce_video.models.backbones.common import FreezableBackbone, StagedBackbone
 from sce_video.models.modules.target_encoder import TargetEncoder
 
-#: Names of the tensors that an adapter adds to a linear layer.
+#: Names of the tensors that an adapter adds to a linear layer
 ADAPTER = ("lora_A", "lora_B", "lora_scale")
 
 
 class LoRALinear(nn.Linear):
     """A linear layer with frozen weights and a trained update of rank r: W x + b + alpha/r B A x.
 
-    A (r, in) is drawn like the weight of a linear layer, and B (out, r) is 0, so training begins
-    with the layer's own output (section 4.1; microsoft/LoRA, loralib/layers.py). W and b keep their
-    names, so files with and without adapters use the same names.
+    A (r, in) is initialised like the weight of a linear layer, and B (out, r) with 0, so training
+    starts with the layer's own output (section 4.1; microsoft/LoRA, loralib/layers.py). W and b
+    keep their names, so files with and without adapters use the same names.
 
-    The update is computed separately from W x. If it were added to W (as by
-    ``torch.nn.utils.parametrize``), the backward pass would need a gradient of the size of W and a
-    copy of W.
+    The update is computed separately from W x. If it were added to W, as by
+    ``torch.nn.utils.parametrize``, the backward pass would need a gradient as large as W and a copy
+    of W.
     """
 
-    lora_scale: Tensor  # saved, so that a checkpoint alone is enough to compute W + scale B A
+    lora_scale: Tensor  # saved, so that W + scale B A can be computed from a checkpoint alone
 
     def __init__(self, linear: nn.Linear, rank: int, alpha: float) -> None:
         has_bias = linear.bias is not None
@@ -42,7 +42,7 @@ class LoRALinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in) to (..., out)."""
-        low = F.linear(x, self.lora_A) * self.lora_scale  # (..., r), which is smaller than W x
+        low = F.linear(x, self.lora_A) * self.lora_scale  # (..., r), smaller than W x
         return super().forward(x) + F.linear(low, self.lora_B)
 
 
@@ -50,20 +50,20 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
     """Freeze a model's backbone, and add adapters to the attention and MLP of its blocks.
 
     Blocks that ``frozen_stages`` freezes get no adapters. Biases, norms and embeddings are frozen
-    too, because only adapters are trained in the paper and by default in its code
-    (``bias="none"``). The backbone of a :class:`TargetEncoder` becomes a copy of the adapted one,
-    and its A and B become moving averages. Heads do not change.
+    as well, because the paper and by default its code train only adapters (``bias="none"``). The
+    backbone of a :class:`TargetEncoder` becomes a copy of the adapted one, and its A and B become
+    moving averages. Heads do not change.
 
     Args:
         model: A model with a transformer of this package as its ``backbone``.
         rank: Rank r, at most the size of the smallest layer.
-        alpha: Scale of the update times r. None means r.
+        alpha: Scale of the update, times r. None means r.
 
     Returns:
         Number of adapted layers.
 
     Raises:
-        ValueError: If rank or alpha is out of range, or if there is no layer to adapt.
+        ValueError: If the rank or alpha is out of range, or if there is no layer to adapt.
     """
     alpha = rank if alpha is None else alpha
     if type(rank) is not int or rank < 1:
@@ -72,7 +72,7 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
         raise ValueError(f"lora.alpha must be above 0, got {alpha!r}")
     backbone: Any = getattr(model, "backbone", None)
     blocks: list[nn.Module] = []
-    # The linear layers of convolutional networks are gates, which learn nothing on their own.
+    # In convolutional networks, only gates are linear layers, and they learn nothing on their own.
     if isinstance(backbone, FreezableBackbone) and not isinstance(backbone, StagedBackbone):
         blocks = [b for layer in backbone.layers()[1:] for b in layer if isinstance(b, nn.Module)]
     found = [
@@ -85,8 +85,8 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
     if not found:
         why = "all of them are frozen" if blocks else "this network has none"
         raise ValueError(
-            "LoRA adapts the linear layers of attention and MLP, but "
-            f"{why} ({type(backbone).__name__})"
+            f"LoRA adapts the linear layers of attention and MLP, but {why} "
+            f"({type(backbone).__name__})"
         )
     most = min(min(layer.weight.shape) for *_, layer in found)
     if rank > most:
@@ -103,8 +103,8 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
 def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
     """Add every adapter to its layer, W + scale B A, in at least float32.
 
-    The weights may come from an untrusted file, so the function allocates no more memory than its
-    tensors occupy.
+    The weights may come from an untrusted file. The function therefore allocates no more memory
+    than they occupy.
 
     Args:
         weights: Tensors by name.
@@ -113,7 +113,7 @@ def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
         Tensors by name, without adapters.
 
     Raises:
-        ValueError: If an adapter is incomplete, does not fit its layer, or has another format.
+        ValueError: If an adapter is incomplete, does not fit its layer, or has a different format.
     """
     merged = {name: value for name, value in weights.items() if not _is_adapter(name)}
     taken = held = 0  # bytes that are computed here, and bytes that different weights occupy
@@ -130,7 +130,7 @@ def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
         if not fits or scale.ndim or not 1 <= rank[0] <= min(size):
             shapes = ", ".join(str(tuple(x.shape)) for x in (W, A, B))
             raise ValueError(f"the adapter of {part} does not fit: weight, A and B are {shapes}")
-        # Many weights may be views of one storage, but every merged weight needs its own.
+        # Many weights may share a storage, but every merged weight needs its own.
         storage = W.untyped_storage()
         held += 0 if storage.data_ptr() in storages else storage.nbytes()
         storages.add(storage.data_ptr())

@@ -1,4 +1,4 @@
-"""The queue of keys, which MoCo calls a dictionary and the paper a memory buffer."""
+"""The queue of keys, which MoCo calls a dictionary, and the paper a memory buffer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sce_video.utils.errors import NamedWarning
 class KeyQueue(nn.Module):
     """The last ``size`` keys of the target branch, first in, first out.
 
-    It starts with random unit vectors. Keys are *staged* when they are computed and *committed*
-    after the optimiser step, so all micro-batches of a step see the same queue. ``keys_per_step``
-    is the number of keys of the last step, and None before the first one.
+    The queue is initialised with random unit vectors. Keys are *staged* when they are computed, and
+    *committed* after the optimiser step, so all micro-batches of a step use the same queue.
+    ``keys_per_step`` is the number of keys in the last step, or None before the first one.
 
     The checkpoint contains the buffers ``keys`` (K, D) float32 and ``pointer`` () int64, the index
     of the oldest key.
@@ -29,19 +29,19 @@ class KeyQueue(nn.Module):
     def __init__(self, size: int, dim: int) -> None:
         super().__init__()
         if size < 1 or dim < 1:
-            raise ValueError(f"a queue needs size and dim of at least 1, got {size} and {dim}")
+            raise ValueError(f"size and dim of a queue must be at least 1, got {size} and {dim}")
         self.register_buffer("keys", F.normalize(torch.randn(size, dim), dim=1))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
         self._staged: list[Tensor] = []
         self.keys_per_step: int | None = None
-        self._filled: int | None = 0  # None after loading, because the checkpoint has any number
+        self._filled: int | None = 0  # None after loading a checkpoint, until counted
 
     @torch.no_grad()
     def stage(self, keys: Tensor) -> None:
-        """Gather the keys (N, D) of all ranks and keep them until :meth:`commit`.
+        """Gather the keys (N, D) of all ranks, and keep them until :meth:`commit`.
 
-        The keys have the order of the global batch, so the queue does not depend on the number of
-        ranks. All ranks must stage the same number of keys.
+        Keys are stored in the order of the global batch, so the queue does not depend on the number
+        of ranks. All ranks must stage the same number of keys.
         """
         self._staged.append(gather_samples(keys.detach().to(self.keys.dtype)))
 
@@ -56,9 +56,10 @@ class KeyQueue(nn.Module):
         self.keys_per_step = len(staged)
         if self._filled is not None:
             self._filled += len(staged)
-        # If a step produces more keys than the queue can hold, the oldest of them never enter it.
+        # If a step produces more keys than fit into the queue, the oldest of them never enter it.
         keys = staged[-size:]
-        # Compute indices on the device, because reading the pointer would synchronise with it.
+        # The indices are computed on the device, because reading the pointer would make the host
+        # wait.
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
         self.keys.index_copy_(0, slots, keys)
         self.pointer.copy_((self.pointer + len(keys)) % size)
@@ -68,7 +69,7 @@ class KeyQueue(nn.Module):
         self._filled = None
 
     def is_full(self) -> bool:
-        """Return whether a queue that was filled with zeros at the start has keys in all slots.
+        """Return whether a queue that was initialised with zeros has keys in all slots.
 
         Only the first call after loading a checkpoint waits for the device.
         """
@@ -84,13 +85,13 @@ class KeyQueue(nn.Module):
 def queue_warnings(
     size: int, num_samples: int, batch_size: int, num_target_views: int | None
 ) -> list[str]:
-    """Return warnings about a queue that costs quality with data of this size.
+    """Return warnings about a queue whose size does not suit the data.
 
     Args:
         size: Number of keys in the queue, K.
         num_samples: Number of training samples.
-        batch_size: Samples N of an optimiser step over all ranks. The step stages N keys of each
-            target view.
+        batch_size: Number of samples N per optimiser step, over all ranks. A step stages N keys of
+            each target view.
         num_target_views: Number of target views, or None if it is not known.
     """
     warnings: list[str] = []
@@ -104,17 +105,17 @@ def queue_warnings(
     if size >= made:
         return warnings + uneven_queue_warnings(size, batch_size)
     advice = f"Set model.queue_size to {made} or a multiple"
-    if made > num_samples:  # a queue of this size would cause the warning above
+    if made > num_samples:  # a queue of this size would lead to the warning above
         advice = f"Use a smaller batch, because the queue can have at most {num_samples} keys"
     return [
         *warnings,
-        f"a step makes {made} keys and model.queue_size={size}, so only its last {size} keys "
-        f"are ever compared. {advice}",
+        f"a step makes {made} keys and model.queue_size={size}, so only the last {size} keys of a "
+        f"step are ever compared. {advice}",
     ]
 
 
 def uneven_queue_warnings(size: int, batch_size: int) -> list[str]:
-    """Return a warning if batches do not fill a queue exactly.
+    """Return a warning if whole batches do not fill a queue exactly.
 
     :func:`queue_warnings` describes the arguments.
     """

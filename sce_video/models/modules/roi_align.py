@@ -1,4 +1,4 @@
-"""RoIAlign, which samples the features of a box to a grid, by torchvision or in pure PyTorch."""
+"""RoIAlign, which samples the features in a box to a grid, in torchvision or pure PyTorch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from torch import Tensor
 
 BACKENDS = ("auto", "torch", "torchvision")
 
-# Maximum number of elements in the largest intermediate tensor: 64 MB in float32.
+# Maximum number of elements in an intermediate tensor, 64 MB in float32
 CHUNK_ELEMENTS = 2**24
 
 
 @dataclass(frozen=True)
 class _Sampling:
-    """Settings that turn a box into a grid of values, see :func:`roi_align`."""
+    """Settings for sampling boxes to grids (:func:`roi_align`)."""
 
     height: int  # bins of the grid
     width: int
     scale: float  # cells of the map per pixel of the input frame
-    ratio: int  # points per bin and axis; 0: as many as the box needs
+    ratio: int  # points per bin and axis; 0 depends on the size of the box
     aligned: bool
 
 
@@ -43,17 +43,17 @@ def roi_align(
 
     The definition follows Mask R-CNN (arXiv 1703.06870, section 3). A box is divided into h x w
     equal bins. In every bin, the map is interpolated bilinearly at a regular grid of points, and
-    the values are averaged. A point more than one cell outside the map counts as 0. Closer points
-    get the value of the border. Values and gradients equal mmcv's ``RoIAlign(pool_mode="avg")`` and
-    ``torchvision.ops.roi_align``.
+    the values are averaged. A point that is more than one cell outside the map has the value 0, and
+    a closer point outside has the value of the border. Values and gradients equal those of mmcv's
+    ``RoIAlign(pool_mode="avg")`` and ``torchvision.ops.roi_align``.
 
     Boxes may have zero or negative size. With ``aligned=False``, every box is at least one cell
-    wide and high. With ``aligned=True``, a sampling ratio of 0 gives 0. A fixed ratio samples its
-    points anyway, mirrored if the corners are inverted.
+    wide and high. With ``aligned=True``, such a box results in 0 if the sampling ratio is 0. With a
+    fixed ratio, its points are sampled anyway, mirrored if the corners are inverted.
 
-    The computation uses float32 (float64 for float64 features), also under autocast. In pure
-    PyTorch, the gradient is deterministic, and a feature that is not finite spreads to all boxes of
-    its frame.
+    The computation uses float32 (float64 for float64 features), even under autocast. In pure
+    PyTorch, the gradient is deterministic, and a non-finite feature spreads to all boxes of its
+    frame.
 
     Args:
         features: (N, C, H, W), floating point.
@@ -61,11 +61,12 @@ def roi_align(
             receive no gradient, and may be on the CPU while the features are on a GPU.
         output_size: h = w, or (h, w).
         spatial_scale: Cells of the map per pixel of the input frame, for example 1/16.
-        sampling_ratio: Points per bin and axis. 0 means ceil(bin size in cells) for each box.
-        aligned: Whether pixel centres are at half integers, which is correct. False gives the
+        sampling_ratio: Number of points per bin and axis. 0 means ceil(bin size in cells) for each
+            box.
+        aligned: Whether pixel centres are at half integers, which is correct. False uses the
             original definition, which is shifted by half a cell.
-        backend: "torch" for pure PyTorch, "torchvision", or "auto", which uses torchvision if it
-            can be imported and supports the device.
+        backend: "torch" for pure PyTorch, "torchvision", or "auto" for torchvision if it can be
+            imported and supports the device.
 
     Returns:
         (R, C, h, w) in the dtype of ``features``.
@@ -113,13 +114,13 @@ def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Ten
     """Compute RoIAlign by two products per box: rows (h, H) @ map (H, W) @ columns (W, w)."""
     # A bilinear weight is the weight of the row times the weight of the column, and the points of
     # a bin form a grid. The average over the points therefore separates into a matrix for the
-    # rows and one for the columns. They are small and computed on the CPU. The products are
-    # computed on the features' device.
+    # rows and one for the columns. These matrices are small and are computed on the CPU, and the
+    # products on the device of the features.
     corners = rois[:, 1:] * sampling.scale - (0.5 if sampling.aligned else 0.0)
     x1, y1, x2, y2 = corners.unbind(1)
     rows = _axis_weights(y1, y2, sampling.height, features.shape[2], sampling)
     columns = _axis_weights(x1, x2, sampling.width, features.shape[3], sampling)
-    # Sort by frame, so that the map of a frame enters one large product for all of its boxes.
+    # Boxes are sorted by frame, so that one large product covers all boxes of a frame.
     frames = rois[:, 0].long()
     order = torch.argsort(frames, stable=True)
     counts = torch.bincount(frames, minlength=features.shape[0]).tolist()
@@ -128,7 +129,7 @@ def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Ten
     box_elements = sampling.height * features.shape[1] * features.shape[3]
     chunk = max(1, CHUNK_ELEMENTS // max(1, box_elements))
     parts = []
-    # Use unbind, because every gradient of features[n] is as large as the whole batch.
+    # Unlike unbind, indexing features[n] makes a gradient as large as the batch for each frame.
     for map_, r, c in zip(
         features.unbind(0), rows.split(counts), columns.split(counts), strict=True
     ):
@@ -144,9 +145,9 @@ def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Ten
 
 def _axis_weights(start: Tensor, end: Tensor, bins: int, cells: int, sampling: _Sampling) -> Tensor:
     """Return the weights (R, bins, cells) of the cells of one axis in each bin of each box."""
-    # ``start`` and ``end`` (R,) are in cells, with a cell's centre at its integer index. The order
-    # of operations follows mmcv's kernel (open-mmlab/mmcv, roi_align_cuda_kernel.cuh), because
-    # rounding decides whether a bin of just above one cell has one point or two.
+    # ``start`` and ``end`` (R,) are in cells, whose centres are at integers. The order of
+    # operations follows mmcv's kernel (open-mmlab/mmcv, roi_align_cuda_kernel.cuh), because
+    # rounding decides whether a bin just above one cell has one point or two.
     length = end - start
     if not sampling.aligned:
         length = length.clamp(min=1)
@@ -171,12 +172,12 @@ def _point_numbers(
     bin_start: Tensor, bin_size: Tensor, grid: Tensor, cells: int, sampling_ratio: int
 ) -> Tensor:
     """Return the indices of the points to evaluate, (R, bins, points) or (points,), as floats."""
-    # Indices of ``grid`` and above are padding, because boxes have grids of different sizes. The
-    # points of an adaptive grid are more than half a cell apart, so few of them are inside the
-    # map, however large the box is. Only a window around these points is evaluated.
+    # Boxes have grids of different sizes, so indices of ``grid`` and above are padding. The points
+    # of an adaptive grid are more than half a cell apart, so only few of them are inside the map,
+    # even for a large box. Only a window around these points is evaluated.
     if sampling_ratio:
         return torch.arange(sampling_ratio, dtype=grid.dtype)
-    # Points in [-1, cells] at distances of 1/2, and a margin for rounding.
+    # Points in [-1, cells] at distances of 1/2, plus a margin for rounding
     most = 2 * (cells + 1) + 8
     points = int(min(grid.max().item(), most))
     window = torch.arange(points, dtype=grid.dtype)
@@ -206,8 +207,8 @@ def _check_inputs(
         raise ValueError(f"spatial_scale must be positive and finite, got {spatial_scale}")
     if sampling_ratio < 0 or int(sampling_ratio) != sampling_ratio:
         raise ValueError(
-            "sampling_ratio must be a number of points, or 0 for as many as the box needs, got "
-            f"{sampling_ratio}"
+            "sampling_ratio must be a number of points, or 0 to choose it by the size of the box, "
+            f"got {sampling_ratio}"
         )
 
 
@@ -217,7 +218,7 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
     Raises:
         ValueError: If a box is not finite or a batch index is out of range.
     """
-    # With a batch index out of range a compiled kernel would read memory out of bounds.
+    # A compiled kernel would read memory out of bounds if a batch index were out of range.
     finite = rois.isfinite().all(1)
     if not finite.all():
         row = int((~finite).nonzero()[0])
@@ -227,7 +228,7 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
     if not known.all():
         row = int((~known).nonzero()[0])
         raise ValueError(
-            f"rois[{row}] has the batch index {index[row].item():g}, but the features belong to "
+            f"rois[{row}] has the batch index {index[row].item():g}, but the features have only "
             f"{num_frames} frames, counted from 0"
         )
 
@@ -235,12 +236,12 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
 # --- compiled ---------------------------------------------------------------------------------
 
 
-@cache  # a failing import is tried only once, too
+@cache  # so that a failing import is also tried only once
 def _import_torchvision() -> tuple[ModuleType | None, str]:
     """Return ``torchvision.ops``, or None and the reason why it cannot be imported."""
     try:
         module = importlib.import_module("torchvision.ops")
-        # A build for another torch version may import, but without its operators.
+        # A build for a different torch version may be importable, but has no operators.
         if not hasattr(module, "roi_align"):
             return None, "torchvision.ops has no roi_align"
         torch.ops.torchvision.roi_align  # noqa: B018
@@ -259,12 +260,12 @@ def _choose_backend(backend: str, device: torch.device) -> str:
         if module is None:
             raise ValueError(
                 f"backend='torchvision' needs torchvision.ops, which cannot be imported ({why}). "
-                'Install a build for this torch, or use backend="torch" or "auto"'
+                'Install a build for this version of torch, or use backend="torch" or "auto"'
             )
         return backend
     if module is None or device.type not in ("cpu", "cuda"):
         return "torch"
     version = importlib.import_module("torchvision.version")
     on_gpu = bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
-    # Builds that support only the CPU are common.
+    # Builds of torchvision that support only the CPU are common.
     return "torchvision" if device.type == "cpu" or on_gpu else "torch"

@@ -1,4 +1,4 @@
-"""Batch norm over the samples of all ranks, without waiting for a GPU and in one compiled graph."""
+"""Batch norm over the samples of all ranks, which does not wait for a GPU or break a graph."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class SyncBatchNorm(_BatchNorm):
     """Batch norm whose mean and variance cover the samples of all ranks.
 
     In contrast to :class:`torch.nn.SyncBatchNorm`, the host never waits for the device, and
-    ``torch.compile`` does not break the graph. torch's layer selects the ranks with samples by a
-    mask, whose size the host has to read: six times per layer and step. Here, all ranks must have
-    equally many samples, which the training checks before its first step
+    ``torch.compile`` does not break the graph. torch's layer selects the ranks that have samples by
+    a mask, whose size the host has to read six times per layer and step. Here, all ranks must have
+    the same number of samples, which is checked before the first step of a training run
     (:func:`check_equal_batches`).
 
-    Each pass has one collective operation. The forward pass collects mean and variance of every
-    rank and combines them (Chan et al. 1983). In contrast to sums of squares, this loses no digits
-    if the mean is large. The backward pass adds up two sums. Statistics are float32, and float64
-    for float64 inputs. Without a process group and in eval mode, the layer is a batch norm. Names
-    in the state dict are the same as in :class:`torch.nn.BatchNorm3d`.
+    Each pass has one collective operation. The forward pass collects and combines the mean and the
+    variance of every rank (Chan et al. 1983). In contrast to sums of squares, this loses no digits
+    if the mean is large. The backward pass adds up two sums. Statistics are float32, or float64 for
+    float64 inputs. Without a process group and in evaluation mode, the layer is an ordinary batch
+    norm. Names in the state dict are the same as in :class:`torch.nn.BatchNorm3d`.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -45,11 +45,11 @@ class SyncBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Move the running statistics towards a batch with ``count`` values per channel."""
+        """Update the running statistics with a batch of ``count`` values per channel."""
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        # Without a momentum, they are the means over all batches.
+        # Without a momentum, the running statistics are means over all batches.
         share = 1.0 / self.num_batches_tracked if self.momentum is None else self.momentum
         unbiased = variance * (count / (count - 1))
         for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
@@ -59,18 +59,18 @@ class SyncBatchNorm(_BatchNorm):
 class Normalise(torch.autograd.Function):
     """Normalisation by the statistics of all ranks, with its gradient.
 
-    Only the input is kept for the backward pass, in its own type, as in torch's batch norm.
+    As in torch's batch norm, only the input is kept for the backward pass, in its own dtype.
     """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, ranks: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Normalise ``x``, and return it with the mean and variance (C,) of all ranks."""
+        """Return the normalised ``x``, and the mean and variance (C,) over all ranks."""
         axes = _all_but_channels(x)
         variance, mean = torch.var_mean(_wide(x), axes, correction=0)
         own, rank = torch.stack((mean, variance)), distributed.get_rank()
-        # The sum over the ranks of matrices that are 0 except in the row of their rank.
+        # Each rank sends a matrix that is 0 except in its own row, so their sum has all rows.
         rows = torch.stack([own if row == rank else torch.zeros_like(own) for row in range(ranks)])
         means, variances = _summed(rows).unbind(1)
         mean = means.mean(0)
@@ -112,12 +112,12 @@ def _all_but_channels(x: Tensor) -> list[int]:
 
 
 def _channels(values: Tensor, x: Tensor) -> Tensor:
-    """Return (C,) values that broadcast against (N, C, ...)."""
+    """Reshape (C,) values, so that they broadcast with (N, C, ...)."""
     return values.view(1, -1, *[1] * (x.dim() - 2))
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Return a tensor in the type in which statistics are computed."""
+    """Convert a tensor to the dtype in which statistics are computed."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -126,17 +126,17 @@ def _centred(x: Tensor, mean: Tensor) -> Tensor:
 
 
 def _summed(x: Tensor) -> Tensor:
-    """Return the sum of a tensor over all ranks. The stream of a GPU waits, not the host."""
+    """Return the sum of a tensor over all ranks. Only the GPU's stream waits, not the host."""
     group = distributed.group.WORLD
     assert group is not None
     return collectives.wait_tensor(collectives.all_reduce(x, "sum", group))
 
 
 def convert_sync_batch_norm(module: nn.Module) -> nn.Module:
-    """Replace every batch norm of a network by a :class:`SyncBatchNorm` with its parameters.
+    """Replace every batch norm in a network by a :class:`SyncBatchNorm` with its parameters.
 
     Returns:
-        The network, or the new layer if the network is a batch norm.
+        The network, or the new layer if the network itself is a batch norm.
     """
     if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
         layer = SyncBatchNorm(
@@ -160,16 +160,16 @@ def check_equal_batches(samples: int, batch_size: int, drop_last: bool) -> None:
     """Check that all batches of a rank have the same size, as the synchronisation requires.
 
     Args:
-        samples: Samples of a rank in an epoch.
-        batch_size: Samples of a rank in a step.
-        drop_last: Whether an incomplete batch at the end is left out.
+        samples: Number of samples of a rank in an epoch.
+        batch_size: Number of samples of a rank in a step.
+        drop_last: Whether an incomplete last batch is left out.
 
     Raises:
         ValueError: If the last batch of an epoch is smaller.
     """
     if not drop_last and samples % batch_size:
         raise ValueError(
-            f"the last batch of an epoch has {samples % batch_size} samples, and the others have "
-            f"{batch_size}. Synchronised batch norm (sync_bn) needs equal batches. Set "
+            f"the last batch of an epoch has {samples % batch_size} samples, but the others have "
+            f"{batch_size}. Synchronised batch norm (sync_bn) needs batches of the same size. Set "
             "train_dataloader.drop_last=True"
         )

@@ -1,4 +1,4 @@
-"""The target network, which is a moving average, its Shuffle-BN, and random numbers per step."""
+"""The target network, a moving average, with Shuffle-BN and random numbers for each step."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from sce_video.utils.distributed import gather_samples, global_positions
 
 
 class StepGenerator(nn.Module):
-    """Parent of modules that draw different random numbers for every optimiser step.
+    """Parent class of modules that draw different random numbers for every optimiser step.
 
-    The numbers are equal on all ranks and for all micro-batches of a step. A resumed run continues
-    with the same numbers. No global random generator is used.
+    The numbers are the same on all ranks and for all micro-batches of a step, and a resumed run
+    continues with the same numbers. No global random generator is used.
     """
 
-    step: Tensor  # in the checkpoint: () int64, optimiser steps so far
+    step: Tensor  # () int64, number of optimiser steps so far, saved in the checkpoint
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-        #: The same number on the host, because reading the buffer would wait for the device.
+        #: The same number on the host, because reading the buffer would wait for the device
         self.done = 0
 
     def generator(self) -> torch.Generator:
         """Return a generator for the current step.
 
-        It is on the CPU, so the device does not change the numbers.
+        The generator is on the CPU, so its numbers do not depend on the device.
         """
         return torch.Generator().manual_seed(self.done)
 
@@ -46,17 +46,17 @@ class StepGenerator(nn.Module):
 
 
 class BatchShuffle(StepGenerator):
-    """Encoder of random groups from all ranks, so that batch norm does not reveal the positive.
+    """Shuffle-BN, which encodes random groups so that batch norm does not reveal the positive.
 
-    If query and key share batch-norm statistics, a network can find the positive by them (He et al.
-    2020, section 3.3). The samples of all ranks are gathered, permuted depending on the optimiser
-    step, encoded in ``splits`` groups on each rank, and put back in order. One group per rank
-    corresponds to the shuffling between GPUs in facebookresearch/moco, ``moco/builder.py``. More
-    groups simulate more GPUs: W ranks with S groups each form the same groups as one process with W
-    S.
+    If query and key share batch-norm statistics, a network can use them to find the positive (He et
+    al. 2020, section 3.3). The samples of all ranks are gathered, permuted depending on the
+    optimiser step, encoded in ``splits`` groups on each rank, and put back in order. One group per
+    rank corresponds to the shuffling between GPUs in facebookresearch/moco, ``moco/builder.py``.
+    More groups simulate more GPUs: W ranks with S groups each form the same groups as one process
+    with W S groups.
 
-    Every rank holds the views of all ranks while they are encoded. With one group and ``sync_bn``,
-    or in evaluation mode, shuffling has no effect.
+    Every rank holds the views of all ranks while they are encoded. Shuffling has no effect in
+    evaluation mode, or with one group and ``sync_bn``.
     """
 
     def __init__(self, splits: int) -> None:
@@ -68,11 +68,11 @@ class BatchShuffle(StepGenerator):
     def forward(self, encode: Callable[[Tensor], Tensor], view: Tensor) -> Tensor:
         """Encode a view in random groups.
 
-        All ranks must call this with equal shapes.
+        All ranks must call this with tensors of the same shape.
 
         Args:
             encode: Function from views to embeddings.
-            view: (n, ...) of this rank.
+            view: (n, ...), the samples of this rank.
 
         Returns:
             ``encode(view)``, (n, D).
@@ -82,16 +82,16 @@ class BatchShuffle(StepGenerator):
         """
         if len(view) < self.splits:
             raise ValueError(
-                f"shuffle_bn_splits={self.splits} needs at least as many samples per process, got "
+                f"shuffle_bn_splits={self.splits} needs as many samples per process or more, got "
                 f"{len(view)}. Raise train_dataloader.batch_size"
             )
         samples = gather_samples(view)  # (N, ...), in the order of the global batch
         order = torch.randperm(len(samples), generator=self.generator())
         order = order.to(view.device, non_blocking=True)
         own = global_positions(len(view), view.device)
-        # Row p of the shuffled batch is sample order[p]; this rank encodes its own rows.
+        # Row p of the shuffled batch is sample order[p]. This rank encodes its own rows.
         mine = samples[order[own]]
-        # Take every S-th sample, so that groups depend only on their number over all ranks.
+        # With every S-th sample, the groups depend only on their total number over all ranks.
         groups = [encode(mine[number :: self.splits]) for number in range(self.splits)]
         encoded = groups[0].new_empty(len(view), *groups[0].shape[1:])
         for number, group in enumerate(groups):
@@ -103,8 +103,8 @@ class BatchShuffle(StepGenerator):
 class TargetEncoder(nn.Module):
     """Copy of backbone and projector, updated by target <- m*target + (1-m)*online.
 
-    Parameters are averaged (paper, section 3.1). Buffers are not, because the target's BN layers
-    run in training mode and keep the statistics of their own forward passes.
+    Only parameters are averaged (paper, section 3.1), not buffers, because the target's BN layers
+    run in training mode and track the statistics of their own forward passes.
 
     Args:
         backbone: Backbone of the online branch.
@@ -123,7 +123,7 @@ class TargetEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, view: Tensor) -> Tensor:
-        """Return embeddings (N, D) of a view (N, 3, T, H, W), not normalised, without gradient."""
+        """Encode a view (N, 3, T, H, W) to embeddings (N, D), not normalised, without gradient."""
 
         def encode(part: Tensor) -> Tensor:
             return self.projector(represent(self.backbone, part))
@@ -132,7 +132,7 @@ class TargetEncoder(nn.Module):
 
     @torch.no_grad()
     def copy_from(self, backbone: nn.Module, projector: nn.Module) -> None:
-        """Load the online parameters and buffers, so that both branches are equal."""
+        """Copy the online parameters and buffers, so that both branches are equal."""
         self.backbone.load_state_dict(backbone.state_dict())
         self.projector.load_state_dict(projector.state_dict())
 
@@ -140,12 +140,12 @@ class TargetEncoder(nn.Module):
     def update(self, backbone: nn.Module, projector: nn.Module, momentum: float) -> None:
         """Update all parameters by target <- momentum*target + (1-momentum)*online.
 
-        This also ends the step of the shuffling.
+        Shuffle-BN also advances to the next step.
         """
         check_momentum(momentum)
         target: list[Tensor] = [*self.backbone.parameters(), *self.projector.parameters()]
         online: list[Tensor] = [*backbone.parameters(), *projector.parameters()]
-        torch._foreach_lerp_(target, online, 1.0 - momentum)  # one kernel launch for many tensors
+        torch._foreach_lerp_(target, online, 1.0 - momentum)  # one kernel for many tensors
         if self.shuffle is not None:
             self.shuffle.advance()
 
@@ -154,7 +154,7 @@ def check_momentum(momentum: float) -> None:
     """Check that the momentum of a moving average is from 0 to 1.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If the momentum is out of range.
     """
     if not 0.0 <= momentum <= 1.0:
         raise ValueError(f"momentum must be from 0 to 1, got {momentum}")

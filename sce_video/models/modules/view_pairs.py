@@ -1,6 +1,6 @@
 """Pairs of query views and key views in siamese methods.
 
-``target_views`` contains the indices of the views that the target encodes as keys, or None for
+``target_views`` contains the indices of the views that the target encodes as keys. None means
 :func:`default_target_views`. ``symmetric`` states whether target views are also queries.
 """
 
@@ -16,10 +16,10 @@ def view_pairs(
 ) -> list[tuple[int, int]]:
     """Return the pairs (query, key) of views that enter a loss, ordered by key, then by query.
 
-    If symmetric, every view except the key itself is a query for each key. Two target views then
-    give the symmetrised loss of a siamese network. V views with G target views give ``G * (V - 1)``
-    pairs. If not symmetric, only views that are not target views are queries, which gives ``G * (V
-    - G)`` pairs::
+    If symmetric, every view except the key itself is a query for each key. V views with G target
+    views then form ``G * (V - 1)`` pairs, and two views give the symmetrised loss of a siamese
+    network. If not symmetric, only views that are not target views are queries, and there are ``G *
+    (V - G)`` pairs::
 
         view_pairs(2, (0, 1), symmetric=True)   ->  [(1, 0), (0, 1)]
         view_pairs(2, (1,), symmetric=False)    ->  [(0, 1)]
@@ -38,8 +38,8 @@ def view_pairs(
     queries = [view for view in range(num_views) if symmetric or view not in target_views]
     if not queries:
         raise ValueError(
-            f"symmetric=False and target_views {list(target_views)} leave no query among the "
-            f"{num_views} views. Give fewer target views, or set symmetric=True"
+            f"with symmetric=False and target_views {list(target_views)}, none of the {num_views} "
+            "views is a query. Use fewer target views, or set symmetric=True"
         )
     return [(query, key) for key in target_views for query in queries if query != key]
 
@@ -47,7 +47,7 @@ def view_pairs(
 def pair_views(
     views: Sequence[Tensor], target_views: Sequence[int] | None, symmetric: bool
 ) -> tuple[tuple[int, ...], dict[int, list[int]]]:
-    """Return the target views, and for each query view the views that it is compared with.
+    """Return the target views, and for each query view the views with which it is compared.
 
     Args:
         views: V views (N, C, T, H, W).
@@ -63,7 +63,7 @@ def pair_views(
 def check_views(
     num_views: int | None, target_views: Sequence[int] | None, symmetric: bool = True
 ) -> int | None:
-    """Check the views and return the number of target views, or None if it depends on their sizes.
+    """Check the views, and return the number of target views, or None if their sizes decide it.
 
     Args:
         num_views: Number of views, or None if it is not known before the first sample.
@@ -84,29 +84,29 @@ def check_views(
 
 
 def check_batch_negatives(num_samples: int, batch_size: int) -> list[str]:
-    """Return warnings if the other samples of the batch are the negatives.
+    """Check a batch whose other samples are the negatives, and return warnings.
 
     Raises:
         ValueError: If there is no other sample.
     """
     if batch_size < 2:
         raise ValueError(
-            f"the negatives are the other samples of the batch, and a batch of {batch_size} has "
+            f"the negatives are the other samples in the batch, but a batch of {batch_size} has "
             "none. Raise train_dataloader.batch_size"
         )
     if batch_size <= num_samples:
         return []
     return [
         f"a step has {batch_size} samples and there are {num_samples} training samples, so some "
-        "are among their own negatives. Lower train_dataloader.batch_size"
+        "samples are among their own negatives. Lower train_dataloader.batch_size"
     ]
 
 
 def check_target_views(target_views: Sequence[int] | None, name: str = "target_views") -> None:
-    """Check that these are one or more different indices of views, or None.
+    """Check that ``target_views`` contains one or more different indices of views, or is None.
 
     Raises:
-        ValueError: If they are not.
+        ValueError: If it contains anything else.
     """
     if target_views is None:
         return
@@ -119,13 +119,13 @@ def check_target_views(target_views: Sequence[int] | None, name: str = "target_v
 
 
 def default_target_views(views: Sequence[Tensor], symmetric: bool) -> tuple[int, ...]:
-    """Return the views that a target encodes if a recipe does not list them.
+    """Return the views that the target encodes if a recipe does not list them.
 
-    If symmetric, these are the global views, which are as large as the first one. Local views of
-    multi-crop are only queries. If not symmetric, it is the last view.
+    If symmetric, these are the global views, which are as large as the first one. The local views
+    of multi-crop are only queries. If not symmetric, it is the last view.
 
     Raises:
-        ValueError: If not symmetric, and the last view is a local one.
+        ValueError: If ``symmetric`` is False and the last view is a local one.
     """
     if not symmetric:
         sizes = [view.numel() for view in views]

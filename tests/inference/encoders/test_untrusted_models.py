@@ -287,6 +287,6 @@ def test_a_torchvision_of_another_build_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     with pytest.raises(
-        MissingPackageError, match=r"\(operator nms does not exist\)\..* built for this torch"
+        MissingPackageError, match=r"\(operator nms does not exist\)\..* a build for this torch"
     ):
         transformers()

@@ -1,4 +1,4 @@
-"""One backward pass per query gives the same loss and gradients as one for all."""
+"""One backward pass per query gives the same loss and gradients as a single one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sce_video.models.algorithms.base import QuerySum
 
 
 class Method(nn.Module):
-    """What a sum needs of a method: parameters, the switch, collapse metrics."""
+    """Stand-in for a method, with the parts that a QuerySum needs."""
 
     def __init__(self, each: bool) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ def test_gradients_of_bf16_parameters_are_added_up_in_fp32():
     exact = copy.deepcopy(method.layers).float()
     sums = QuerySum(method)
     x = torch.ones(1, 6)
-    for _ in range(512):  # in bf16 the sum would stop growing at 256
+    for _ in range(512):  # in bf16, the sum would stop growing at 256
         h = method.layers(x.bfloat16())
         sums.add(h, h, {"loss": h.float().sum()})
     sums.total()["loss"].backward()
@@ -49,14 +49,14 @@ def test_fp16_autocast_is_refused():
         QuerySum(method).add(h, h, {"loss": h.sum()})
 
 
-# One backward pass per query equals one for all, with the activations of one query.
+# One backward pass per query equals a single one, but keeps the activations of one query.
 
 
 CHECKPOINTED = {**TINY, "with_cp": True}
 
 
 def both(name, backbone):
-    """The method with one backward pass and with one per query, of this backbone, in fp64."""
+    """Build a method in fp64 twice, with a single backward pass and with one per query."""
     each = build_method(name, backbone=backbone, backward_per_query=True)
     models = [build_method(name), each]
     for model in models:
@@ -85,7 +85,7 @@ def test_scalars_gradients_and_batch_norms_are_equal(name, backbone):
     assert wanted.keys() == got.keys()
     assert not any(parameter.startswith("target.") for parameter in got)
     for parameter, gradient in wanted.items():
-        # fp32 from the loss to the embeddings, where a gradient of several pairs is added up
+        # fp32 from the loss to the embeddings, where the gradients of several pairs are added up
         scale = gradient.abs().max().item()
         torch.testing.assert_close(
             got[parameter], gradient, rtol=0, atol=1e-6 * scale + 1e-9, msg=parameter
@@ -95,7 +95,7 @@ def test_scalars_gradients_and_batch_norms_are_equal(name, backbone):
 
 
 class Saved:
-    """A tensor that the graph keeps for the backward pass; counts the bytes alive."""
+    """A tensor that the graph keeps for the backward pass, and that counts the bytes in use."""
 
     alive = peak = 0
 
@@ -127,7 +127,7 @@ def test_activations_of_one_query_at_a_time():
     assert kept > 3.8 * one_query and plain >= kept
     each, kept = peak_of_a_step("SCE", 4, backward_per_query=True)
     assert kept == 0
-    assert each < 1.1 * one_query  # the loss has three keys for one
+    assert each < 1.1 * one_query  # the loss compares three keys instead of one
 
 
 def test_checkpointing_keeps_the_inputs_of_blocks():

@@ -43,7 +43,7 @@ METHODS = [*REGISTERED, RELATIONS, SWAV_QUEUE]
 
 
 def test_initialisation_is_written_to_files_only(tmp_path, capsys):
-    """Of the parts as well: in a loop of one's own there is no file, and mmengine prints all."""
+    """Without a log file, for example in your own loop, mmengine would print all parameters."""
     MMLogger.get_instance(f"alone {tmp_path}")
     build_method("SCE")  # which initialises it
     for part in ("backbone", "projector"):
@@ -58,7 +58,7 @@ def test_initialisation_is_written_to_files_only(tmp_path, capsys):
 
 
 def own_state(model: SelfSupervisedModel) -> dict[str, Tensor]:
-    """What a method changes beside training: not trained, and no statistic of a batch norm."""
+    """Return the state that a method changes itself: neither trained nor a BN statistic."""
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     statistics = ("running_mean", "running_var", "num_batches_tracked")
     return {
@@ -77,7 +77,7 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
-#: First losses of whole seeded runs, computed once.
+#: First losses of seeded runs, computed once
 GOLDEN = {
     "BYOL": [3.129983, 0.782971, 0.417656, 0.276755, 0.157898],
     "Distill": [0.877391, 0.834807, 0.756469, 0.640838, 0.551759],
@@ -97,7 +97,7 @@ GOLDEN = {
 
 
 class Watcher(Recorder):
-    """Records the calls of the engine and the method's state after every iteration."""
+    """A hook that records the engine's calls and the method's state after every iteration."""
 
     def before_train(self, runner) -> None:
         model = runner.model
@@ -123,10 +123,10 @@ class Watcher(Recorder):
 
 
 class SteadyWatcher(Watcher):
-    """Computes in float64 and keeps batch norm in eval mode.
+    """Compute in float64, with batch norm in evaluation mode.
 
-    Over four samples batch norm magnifies rounding thirtyfold a step; and in float32 another
-    version of torch, or another processor, gives other losses after a few of these large steps.
+    With four samples, batch norm magnifies rounding errors thirtyfold in each step. In float32, the
+    losses after a few of these large steps would depend on torch's version and the processor.
     """
 
     def before_train(self, runner) -> None:
@@ -150,7 +150,7 @@ class SteadyWatcher(Watcher):
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):
-    """12 videos whose frames do not depend on the version of the codec."""
+    """Write 12 videos whose frames do not depend on the version of the codec."""
     return make_videos(tmp_path_factory.mktemp("videos"), write=write_lossless)
 
 
@@ -163,8 +163,8 @@ def test_the_contract_covers_methods():
 def test_trains_with_the_golden_losses_to_a_checkpoint_of_plain_data(
     name, videos, tmp_path, monkeypatch
 ):
-    """Six steps over two epochs."""
-    # torch 2.12 draws other numbers of a truncated normal distribution than those before
+    """Train six steps in two epochs."""
+    # torch 2.12 draws truncated normal numbers in a different way than earlier versions
     monkeypatch.setattr(torch.nn.init, "trunc_normal_", lambda x, std: x.data.normal_(0.0, std))
     cfg = small_recipe(name, videos, tmp_path, default_hooks__checkpoint__interval=6)
     runner, watcher = train(cfg, recorder=SteadyWatcher())
@@ -198,7 +198,7 @@ def test_only_loss_is_minimised():
 
 @pytest.mark.parametrize("name", ["SCE", RELATIONS, SWAV_QUEUE, RHO, KEPT])
 def test_a_resumed_run_equals_the_uninterrupted_one(name, videos, tmp_path):
-    """Targets and queues, prototypes and steps, and Shuffle-BN, of other permutations a step."""
+    """Test all kinds of state: targets, queues, prototypes, steps and Shuffle-BN."""
     views = {"data_preprocessor__views": [{}] * 4} if name == RHO else {}
     cfg = small_recipe(name, videos, tmp_path / "whole", **views)
     whole, watcher = train(cfg, recorder=Watcher())
@@ -234,7 +234,7 @@ def test_state_changes_after_a_step_and_nothing_is_kept_of_a_skipped_one(name):
 
 @pytest.mark.parametrize("skipped", [False, True])
 def test_the_engine_tells_of_accumulated_and_of_skipped_steps(skipped, videos, tmp_path):
-    """Skipped: at a loss scale at which every gradient overflows."""
+    """Test steps that are skipped because every gradient overflows at their loss scale."""
     changes = dict(train_dataloader__batch_size=2, optim_wrapper__accumulative_counts=2)
     calls = [[], ["after_optimizer_step"]] * 3
     if skipped:
@@ -253,10 +253,10 @@ STEPS, BATCH = 2, 8  # the batch of all processes together
 
 
 def direct_steps(config: ConfigDict, rank: int, world: int) -> dict:
-    """Steps of plain SGD of a model on this rank's share of the joint batches.
+    """Train a model by plain SGD on this rank's share of the joint batches.
 
-    There is no SyncBN on CPUs: with batch norm in eval mode the processes compute the function of
-    one process.
+    CPUs have no SyncBN. With batch norm in evaluation mode, the processes compute the same function
+    as one process.
     """
     torch.manual_seed(0)
     cfg = copy.deepcopy(config)
@@ -291,7 +291,7 @@ def direct_steps(config: ConfigDict, rank: int, world: int) -> dict:
 
 
 def steps_of_all(models: dict[str, ConfigDict], rank: int, world: int) -> dict:
-    # In float32 a sum in another order differs by more than any useful bound on some processors.
+    # In float32, on some processors, a different order of a sum exceeds any useful bound.
     torch.set_default_dtype(torch.float64)
     try:
         return {name: direct_steps(config, rank, world) for name, config in models.items()}

@@ -1,4 +1,4 @@
-"""Every objective of a distillation against loops, and what the teacher sees and gives."""
+"""Objectives of distillation compared with loops, and inputs and outputs of the teacher."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 
 def oracle(objective: str, z: np.ndarray, t: np.ndarray, queue: np.ndarray) -> float:
-    """Mean over rows z (n, D) and the teacher's t (n, D), one row and one key at a time."""
+    """Compute the mean over rows z (n, D) and the teacher's t (n, D), one row and key at a time."""
     total = 0.0
     for own, taught in zip(z, t, strict=True):
         q, k = unit(own), unit(taught)
@@ -55,7 +55,7 @@ def oracle(objective: str, z: np.ndarray, t: np.ndarray, queue: np.ndarray) -> f
 
 @pytest.mark.parametrize("objective", ["cosine", "relations"])
 def test_a_step_is_the_loop_over_samples_and_keys(objective):
-    """In float64, of stored features and two views; the teacher's rows are found by the sample."""
+    """Compare the loss in float64, with stored features of two views, which the sample selects."""
     model = build(objective).double()
     features = torch.randn(9, 4, D, generator=torch.Generator().manual_seed(1)).double()
     samples = {"index": torch.tensor([3, 0, 8, 1, 1, 5]), "clip": torch.tensor([0, 3, 1, 2, 0, 3])}
@@ -84,7 +84,7 @@ IMAGES = dict(type="ResNet2d", depth=18, base_channels=4, stem="small")
 
 @pytest.mark.parametrize("backbone", [VIT, IMAGES])
 def test_tokens_are_compared_at_every_position_of_the_teachers_grid(backbone):
-    """The student's grid by linear interpolation along each axis, in the order T, H, W."""
+    """Interpolate the student's grid linearly along each axis, in the order T, H, W."""
     model = build("tokens", backbone).double()
     model._teacher[0].double()
     (view,) = (view.double() for view in make_views(1, 2))
@@ -113,7 +113,7 @@ def test_tokens_are_compared_at_every_position_of_the_teachers_grid(backbone):
 
 
 def test_the_network_sees_the_students_view_in_its_own_way():
-    """Its normalisation, frames and size; in evaluation mode and without gradient, as given."""
+    """Test normalisation and size of its input, its evaluation mode, and the missing gradient."""
     model = build().train()
     teacher = model._teacher[0]
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
@@ -144,7 +144,7 @@ def test_no_step_waits_for_the_device(objective, stored, monkeypatch):
     if stored:
         model.set_teacher(features=features)
     else:
-        model.loss([view])  # the first step takes the teacher to the device
+        model.loss([view])  # the first step moves the teacher to the device
     networks = [model, *model._teacher]
     tensors = [t for one in networks for t in (*one.parameters(), *one.buffers())]
     with host_waits([*tensors, features, view, *samples.values()]) as waits:
@@ -174,7 +174,7 @@ def test_wrong_settings_and_a_missing_teacher():
 
 
 def test_frames_are_predicted_by_the_projector_at_each_position():
-    """In float64, of stored features; a video that could not be read does not count."""
+    """Compare the loss in float64, with stored features. Unreadable videos do not affect scales."""
     model = build("frames", IMAGES).double()
     features = torch.randn(9, 2, 8, D, generator=torch.Generator().manual_seed(1)).double()
     features[4] = 0

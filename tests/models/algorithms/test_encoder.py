@@ -1,4 +1,4 @@
-"""Encoder: the backbone alone."""
+"""The encoder, which is only a backbone, and the action detector."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def test_represents_every_view_as_its_mean_over_time_and_space():
         model(inputs=views, mode="loss")
 
 
-# Actions of given boxes: scores computed by hand, the loss, fitting one batch.
+# Actions in given boxes: scores computed by hand, the loss, and training on one batch.
 
 
 BACKBONE_ACTION_DETECTOR = {

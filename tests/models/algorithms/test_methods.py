@@ -1,4 +1,4 @@
-"""One step of every method against its equations written out; settings, checks, chance levels."""
+"""One step of every method compared with its equations, and its settings and chance level."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def assert_same_gradients(model, reference) -> None:
 
 
 def sce_pair(z1, z2, queue):
-    """The pseudo-code of appendix A: the positive is the first of K + 1 classes."""
+    """Compute the pseudo-code of appendix A, where the positive is the first of K + 1 classes."""
     s2 = torch.softmax(queue @ z2 / 0.05, dim=0)
     w2 = torch.cat([torch.tensor([0.5]), 0.5 * s2])
     return F.cross_entropy(torch.cat([z1 @ z2[:, None], queue @ z1])[None] / 0.1, w2[None])
@@ -60,7 +60,7 @@ PAIR_LOSS = {"SCE": sce_pair, "MoCo": moco_pair, "ReSSL": ressl_pair}
 
 
 def pair_loss(name, queries, keys, model):
-    """The mean over samples."""
+    """Return the mean over samples."""
     if name == "BYOL":  # eq. 2
         return (queries - keys).square().sum(dim=1).mean()
     if name == "MoCoV3":  # 2 tau times the cross-entropy over the keys of the batch
@@ -84,7 +84,7 @@ CASES = [
 @pytest.mark.parametrize(("count", "options", "keys_of"), CASES)
 @pytest.mark.parametrize("name", QUERY_METHODS)
 def test_loss_and_gradients_equal_the_equations(name, count, options, keys_of):
-    """SCE, MoCo, ReSSL: mean over pairs. BYOL, MoCo v3: sum over queries of means over keys."""
+    """SCE, MoCo and ReSSL average over pairs. BYOL and MoCo v3 add up means over keys."""
     x = make_views(count, N)
     model, reference = build_method(name, **options), build_method(name)
     with torch.no_grad():
@@ -120,7 +120,7 @@ def test_free_coefficients_weight_the_logged_parts_and_can_be_scheduled():
 
 
 def test_rho_moco_is_the_sum_over_queries_of_the_mean_over_other_keys():
-    """SlowFast: with rho views rho times the mean over pairs, in value, gradient and chance."""
+    """With rho views, as in SlowFast, value, gradient and chance are rho times the mean."""
     rho, x = 4, make_views(4)
     mean, total = (build_method("MoCo", sum_queries=s) for s in (False, True))
     assert total.chance_level() is None
@@ -130,7 +130,7 @@ def test_rho_moco_is_the_sum_over_queries_of_the_mean_over_other_keys():
     losses[1].backward()
     assert_same_gradients(total, mean)
     assert total.chance_level() == pytest.approx(rho * math.log(33))
-    # A query weighs the same whatever its number of keys: view 2 has two, 0 and 1 have one.
+    # All queries have the same weight, although view 2 has two keys, and views 0 and 1 have one.
     options = dict(target_views=(0, 1), symmetric=True)
     model = build_method("MoCo", **options, sum_queries=True).eval()
     means = []
@@ -141,7 +141,7 @@ def test_rho_moco_is_the_sum_over_queries_of_the_mean_over_other_keys():
     assert model(x[:3], mode="loss")["loss"].item() == pytest.approx(sum(means), abs=1e-5)
 
 
-# Methods whose views all have a gradient; ``joint_views``: batch norm over all views of one size.
+# Methods whose views all have a gradient. ``joint_views`` shares BN over views of one size.
 
 
 JOINT = {
@@ -169,7 +169,7 @@ def views_of_sizes(sizes=(32, 32), seed=0) -> list[Tensor]:
 
 
 def author_codes(scores: Tensor) -> Tensor:
-    """``distributed_sinkhorn`` of facebookresearch/swav on one process."""
+    """Compute ``distributed_sinkhorn`` of facebookresearch/swav on one process."""
     q = torch.exp(scores.detach() / 0.05).t()
     q /= q.sum()
     for _ in range(3):
@@ -179,7 +179,7 @@ def author_codes(scores: Tensor) -> Tensor:
 
 
 def loss_of(model, z: list[Tensor], views: list[Tensor], assigned=(0, 1), queues=None) -> Tensor:
-    """The loss of the embeddings z of the views; queues of assigned views are put before them."""
+    """Compute the loss of the views' embeddings z, preceded by the queues of assigned views."""
     if type(model).__name__ == "LeJEPA":
         large = [x for x, view in zip(z, views, strict=True) if view.shape == views[0].shape]
         prediction = (torch.stack(z) - sum(large) / len(large)).square().mean()
@@ -206,7 +206,7 @@ def loss_of(model, z: list[Tensor], views: list[Tensor], assigned=(0, 1), queues
 @pytest.mark.parametrize("sizes", [[(32, 32)], [(32, 32), (16,), (32,)]])
 @pytest.mark.parametrize("method", JOINT)
 def test_a_step_of_views_that_all_have_a_gradient(method, sizes, joint):
-    """Jointly: adjacent views of one size through the backbone (swav, src/resnet50.py)."""
+    """With joint views, adjacent views of one size form a batch (swav, src/resnet50.py)."""
     groups = [views_of_sizes(group, seed) for seed, group in enumerate(sizes)]
     views = [view for group in groups for view in group]
     model, reference = (build(method, joint_views=joint) for _ in range(2))
@@ -256,7 +256,7 @@ def test_a_loss_at_chance_level_is_that_of_unrelated_views(name, options, level)
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_chance_level_within_the_batch_is_the_loss_of_equal_embeddings(count):
-    # In training mode the batch norm of equal samples is 0.
+    # In training mode, batch norm maps equal samples to 0.
     models = {count * 0.4 * math.log(6): build_method("MoCoV3", tau=0.2).eval(),
               math.log(11): build("SimCLR").float().eval()}  # fmt: skip
     same = make_views(1, 1)[0].expand(6, -1, -1, -1, -1)
@@ -274,7 +274,7 @@ def make(name, **options):
     ("name", "options", "data", "words"),
     [
         ("SCE", {}, (1000, 16, 2), []),
-        ("SCE", dict(lambda_=0.0, tau_m=0.2), (1000, 16, 2), []),  # Ceil keeps it from collapsing
+        ("SCE", dict(lambda_=0.0, tau_m=0.2), (1000, 16, 2), []),  # Ceil prevents the collapse
         ("SCE", dict(lambda_=(0.5, 1.0, 0.5)), (1000, 16, 2), ["add up to 1.5, not 1"]),
         ("SCE", dict(lambda_=(0.0, 1.0, 0.0), tau_m=0.1), (1000, 16, 2), ["collapses"]),
         ("MoCo", {}, (1000, 20, 2), ["a step makes 40 keys"]),
@@ -295,7 +295,7 @@ def test_data_that_do_not_suit_are_warned_of(name, options, data, words):
     ("name", "options", "match"),
     [
         ("SCE", dict(lambda_=(0.5, 0.5)), r"three \(lambda, mu, eta\) of eq. 10, got \(0.5, 0.5\)"),
-        ("SCE", dict(lambda_=(0.0, 0.0, 1.0)), "nothing that brings query and key together"),
+        ("SCE", dict(lambda_=(0.0, 0.0, 1.0)), "nothing brings query and key together"),
         ("SCE", dict(lambda_=(0.5, 0.5, 0), mask_positive=False), "need mask_positive=True"),
         ("SCE", dict(tau=0), "tau must be a finite number above 0, got 0"),
         ("MoCo", dict(tau=0), "tau must be a finite number above 0, got 0"),
@@ -344,7 +344,7 @@ def test_negatives_options_and_modes_that_are_not_there():
 def test_prototypes_are_frozen_at_first_and_unit_vectors_always():
     model = build("SwAV", frozen_prototype_steps=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
-    # The optimiser tells the model of its steps, as in a training.
+    # As in a training run, the model is called after each optimiser step.
     wrapper = SimpleNamespace(optimizer=optimizer)
     OptimizerStepHook().before_train(SimpleNamespace(model=model, optim_wrapper=wrapper))
     initial, moved = model.prototypes.weight.detach().clone(), []
@@ -360,7 +360,7 @@ def test_prototypes_are_frozen_at_first_and_unit_vectors_always():
 
 
 def test_the_queue_is_filled_from_its_step_on_and_used_when_full():
-    """Six samples a step, filled in steps 1 and 2; the batch of 12 before the last enters."""
+    """Six samples per step fill the queue in steps 1 and 2. Later, the last 12 are used."""
     model = build("SwAV", queue_size=12, queue_start_steps=1, target_views=(2, 0))
     embeddings = []
     for number in range(5):
@@ -377,7 +377,7 @@ def test_the_queue_is_filled_from_its_step_on_and_used_when_full():
         assert (abs(loss.item() - without.item()) > 1e-4) == (number >= 3)
         model.after_optimizer_step()
         embeddings.append([unit(z[2]).detach(), unit(z[0]).detach()])
-    # A skipped step leaves the queue.
+    # A skipped step does not change the queue.
     before = model.queue.keys.clone()
     model(x, mode="loss")
     model.discard_step()

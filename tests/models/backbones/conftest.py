@@ -1,4 +1,4 @@
-"""What tests of the convolutional backbones share."""
+"""Functions that the tests of convolutional backbones share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @pytest.fixture
 def randomised():
-    """Makes a model in evaluation mode with random BN parameters and statistics."""
+    """Put a model into evaluation mode, with random BN parameters and statistics."""
 
     def make(model: nn.Module) -> nn.Module:
         torch.manual_seed(0)
@@ -26,7 +26,7 @@ def randomised():
 
 
 class Read(dict):
-    """A state dict that knows which of its entries were read."""
+    """A state dict that records which of its entries were read."""
 
     def __init__(self, model: nn.Module) -> None:
         names = {name: value for name, value in model.state_dict().items() if value.ndim}
@@ -40,5 +40,5 @@ class Read(dict):
 
 @pytest.fixture
 def read():
-    """The state of a model for a functional forward, which must read all of it."""
+    """Return the state of a model for a functional forward pass, which must read all entries."""
     return Read

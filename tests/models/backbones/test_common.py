@@ -38,15 +38,15 @@ def test_represent_uses_the_backbones_own_pool_or_the_mean():
     own, plain = MaxPooling(3, 5, 1), nn.Conv3d(3, 5, 1)
     assert torch.equal(represent(own, view), own(view).amax(dim=(2, 3, 4)))
     assert torch.equal(represent(plain, view), plain(view).mean(dim=(2, 3, 4)))
-    plain.pool = nn.MaxPool3d(2)  # a layer with this name is not the contract
+    plain.pool = nn.MaxPool3d(2)  # a layer with this name is not the method
     assert torch.equal(represent(plain, view), plain(view).mean(dim=(2, 3, 4)))
 
 
-# Every registered backbone of this package keeps the contract, under every method.
+# Every registered backbone of this package works with every method.
 
 
 def registered() -> list[str]:
-    """Names of all backbones of sce_video/models/backbones."""
+    """Return the names of all backbones in sce_video/models/backbones."""
     package = "sce_video.models.backbones."
     return sorted(n for n, c in MODELS.module_dict.items() if c.__module__.startswith(package))
 
@@ -84,35 +84,35 @@ def test_features_and_representation(name, frames):
             tokens = map_tokens(features)
             assert torch.equal(tokens[1, -1], features[1, :, -1, -1, -1])
             torch.testing.assert_close(tokens.mean(dim=1), h)
-        # A sample's features do not depend on the others.
+        # A sample's features do not depend on other samples.
         torch.testing.assert_close(backbone(view[:1]), features[:1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", registered())
 def test_gradients_reach_every_parameter(name):
     backbone = build(name).train()
-    for module in backbone.modules():  # blocks that begin as the identity hide their gradients
+    for module in backbone.modules():  # blocks that start as the identity hide their gradients
         if (norm := getattr(module, "last_norm", None)) is not None:
             torch.nn.init.ones_(norm.weight)
     represent(backbone, torch.rand(4, 3, 4, 32, 32)).square().sum().backward()
     without = [n for n, p in backbone.named_parameters() if p.grad is None or not p.grad.any()]
-    # Temporal convolutions of few channels may die in ReLU; nothing is left out of the graph.
+    # Temporal convolutions with few channels may die in ReLU, but are part of the graph.
     assert not [n for n, p in backbone.named_parameters() if p.grad is None and p.requires_grad]
     assert len(without) < 0.05 * len(list(backbone.parameters())), without
 
 
 def checkpointed_and_plain(name: str) -> list[torch.nn.Module]:
-    """A network that computes activations again, and one that keeps them; both drop and train."""
+    """Build a network with activation checkpointing and one without, both in training mode."""
     random = {"VisionTransformer3d": dict(drop_path_rate=0.5)}
     made = [build(name, with_cp=with_cp, **random.get(name, {})) for with_cp in (True, False)]
     made[1].load_state_dict(made[0].state_dict())
-    for network in made:  # else bf16 is wrong for few frames, in another way each time
+    for network in made:  # otherwise, bf16 is wrong for few frames, and differently each time
         guard_small_convolutions(network.train())
     return made
 
 
 def step(network: torch.nn.Module, view: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What two steps with the same random numbers change: gradients and statistics; the loss."""
+    """Run two steps with the same random numbers, and return gradients, statistics and loss."""
     torch.manual_seed(1)
     for _ in range(2):
         loss = represent(network, view).float().square().sum()
@@ -132,7 +132,7 @@ def test_checkpointing_changes_no_bit(name, dtype):
         found, expected = (step(network, view) for network in networks)
     assert found.keys() == expected.keys() and found["loss"] > 0
     for key, value in expected.items():
-        assert torch.equal(found[key], value), key  # num_batches_tracked among them
+        assert torch.equal(found[key], value), key  # including num_batches_tracked
 
 
 @pytest.mark.parametrize("name", ["ResNet2d", "R2Plus1d"])  # no random numbers
@@ -156,7 +156,7 @@ def test_nothing_is_checkpointed_without_gradient(monkeypatch):
 
 
 def with_channels_last() -> list[str]:
-    """Those of convolutions."""
+    """Test the memory format of convolutional backbones."""
     return [n for n in registered() if "channels_last" in signature(MODELS.get(n)).parameters]
 
 
@@ -200,7 +200,7 @@ FROZEN = {
 @pytest.mark.parametrize("name", registered())
 @pytest.mark.parametrize("method", [*QUERY_METHODS, "SimCLR", "SwAV", "LeJEPA"])
 def test_frozen_stages_do_not_change(name, method):
-    """Under any method: neither by gradient, weight decay nor the target's average, nor BN's."""
+    """With any method, gradients, weight decay, the target's average and BN leave it unchanged."""
     options = {"position": "learned"} if name == "VisionTransformer3d" else {}
     backbone = {"type": name, **SMALL[name], **options, "frozen_stages": 2}
     skip_without_package(name)

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite equals the published network, and becomes a network of videos."""
+"""EfficientNet-Lite equals the published network, and can become a video network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_features_equal_the_published_network(variant):
     network = reference(variant)
     own = EfficientNetLite(variant, temporal=True).eval().double()
     missing = own.load_state_dict(from_published(network.state_dict()), strict=False)
-    # Without weights of its own, a temporal layer changes nothing.
+    # With initial weights, a temporal layer changes nothing.
     assert missing.unexpected_keys == []
     assert all(name.startswith("temporal.") for name in missing.missing_keys)
     size = VARIANTS[variant].size

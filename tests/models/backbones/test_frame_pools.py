@@ -1,4 +1,4 @@
-"""How the features of frames become one representation, against NumPy."""
+"""Pools of frame features compared with NumPy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pooled(features: torch.Tensor, frame_pool: str, view: torch.Tensor | None = 
 
 
 def energy_by_loops(maps: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Compute the motion energy (N, 343) of maps (N, C, T, h, w), one cell after the other."""
+    """Compute the motion energy (N, 343) of maps (N, C, T, h, w), cell by cell."""
 
     def cells(size: int) -> list[slice]:
         ends = [(i * size / 7, (i + 1) * size / 7) for i in range(7)]
@@ -156,7 +156,7 @@ def test_energy_has_the_cells_of_adaptive_pooling(size):
 
 
 def test_energy_says_where_and_when_something_moves():
-    """A clip is still except for the top right corner at its end."""
+    """Only the top right corner of the clip moves, at its end."""
     maps = torch.ones(1, 2, 8, 7, 7)
     maps[:, :, 7, 0, 6] = 3.0
     found = motion_energy(maps, torch.ones(1, 4)).reshape(7, 7, 7)

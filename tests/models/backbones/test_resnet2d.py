@@ -1,4 +1,4 @@
-"""ResNet2d against torchvision's names and counts, and against a functional forward."""
+"""ResNet2d compared with torchvision's names and counts, and with a functional forward pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 
 
 
 def functional_resnet(state: dict, frames: torch.Tensor, depth: int, small: bool) -> torch.Tensor:
-    """Evaluation-mode forward of images (N, 3, H, W), written as plain torch functions."""
+    """Compute the evaluation-mode output for images (N, 3, H, W) by plain torch functions."""
 
     def norm(x, name):
         parts = [state[f"{name}.{p}"] for p in ("running_mean", "running_var", "weight", "bias")]
@@ -52,7 +52,7 @@ def test_counts_are_torchvisions(depth, count):
 
 @pytest.mark.parametrize(("depth", "stem"), [(18, "imagenet"), (50, "small")])
 def test_representations_of_images_equal_the_functional_ones(depth, stem, randomised, read):
-    """The networks of the image recipes at full width: h of an image, global average pooled."""
+    """Test the networks of the image recipes at full width, with global average pooling."""
     model = randomised(ResNet2d(depth=depth, stem=stem))
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -66,7 +66,7 @@ def test_representations_of_images_equal_the_functional_ones(depth, stem, random
 
 
 def test_the_small_stem_begins_as_torch_begins_a_convolution():
-    """eztorch replaces conv1 of a built torchvision ResNet; the other layers keep He's normal."""
+    """As in eztorch, conv1 has torch's initialisation, and all other layers have He's."""
     torch.manual_seed(0)
     model = ResNet2d(depth=18, stem="small")
     bound = 1 / math.sqrt(27)  # U(-1 / sqrt(fan in), 1 / sqrt(fan in))

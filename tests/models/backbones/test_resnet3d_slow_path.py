@@ -1,4 +1,4 @@
-"""ResNet3D of tab:r3d, and R(2+1)D against torchvision's names and shapes."""
+"""ResNet3D compared with tab:r3d, and R(2+1)D with torchvision's names and shapes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_parameters_of_the_paper_and_of_deeper_networks(depth, parameters):
     assert sum(p.numel() for p in model.parameters()) == parameters
     temporal = {
         name for name, p in model.named_parameters() if p.ndim == 5 and p.shape[2] > 1
-    }  # the first of each block of res4 and res5
+    }  # the first convolution of each block in res4 and res5
     blocks = [f"layer{i}.{j}" for i in (3, 4) for j in range(len(model.stages()[i - 1]))]
     assert temporal == {f"{block}.conv1.weight" for block in blocks}
 
 
 def test_r50_equals_mmaction2s_slow_only():
-    """The same network as mmaction2's slow-only R50 (at depth 18 they differ): equal outputs."""
+    """At depth 50, the outputs equal those of mmaction2's slow-only network."""
     ours = ResNet3dSlowPath(depth=50, base_channels=8, zero_init_residual=False).eval()
     theirs = MODELS.build(
         dict(
@@ -47,7 +47,7 @@ def test_r50_equals_mmaction2s_slow_only():
     renamed |= {f"conv{i}.bn": f"bn{i}" for i in (1, 2, 3)}
     generator, state = torch.Generator().manual_seed(0), {}
     for name, value in theirs.state_dict().items():
-        if value.is_floating_point():  # in place, so theirs has it too
+        if value.is_floating_point():  # in place, so it also changes theirs
             value += 0.1 * torch.rand(value.shape, generator=generator)
         for old, new in renamed.items():
             name = name.replace(old, new)
@@ -70,7 +70,7 @@ BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 
 def functional_forward(state: dict, x: torch.Tensor, depth: int) -> torch.Tensor:
-    """Evaluation-mode forward of clips (N, 3, T, H, W), written as plain torch functions."""
+    """Compute the evaluation-mode output for clips (N, 3, T, H, W) by plain torch functions."""
 
     def norm(x, name):
         parts = [state[f"{name}.{p}"] for p in ("running_mean", "running_var", "weight", "bias")]

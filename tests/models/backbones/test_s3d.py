@@ -1,4 +1,4 @@
-"""S3D and S3D-G against torchvision's names, shapes and counts, and a functional forward."""
+"""S3D and S3D-G compared with torchvision's names and counts, and a functional forward pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INCEPTION = {
 
 
 def functional_forward(state: dict, x: torch.Tensor) -> torch.Tensor:
-    """Evaluation-mode forward of clips (N, 3, T, H, W), written as plain torch functions."""
+    """Compute the evaluation-mode output for clips (N, 3, T, H, W) by plain torch functions."""
 
     def conv(x, name, stride=1):
         weight = state[f"{name}.0.weight"]

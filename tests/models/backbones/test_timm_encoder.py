@@ -1,4 +1,4 @@
-"""Networks of timm as backbones: features, layers, sizes, and names that are refused."""
+"""Networks of timm as backbones: features, layers, sizes and refused names."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sce_video.models.backbones.timm_package import timm
 # importorskip would import timm before the package does, which fails without torchvision.
 pytestmark = pytest.mark.skipif(find_spec("timm") is None, reason="no timm")
 
-#: Small networks of convolution, of attention, and of both.
+#: Small networks with convolutions, with attention, and with both
 NETWORKS = ("test_resnet", "test_efficientnet", "test_convnext", "test_vit", "test_coatnet")
 
 
 def with_own_weights(name: str) -> tuple[torch.nn.Module, TimmEncoder]:
-    """Return a network of timm with random weights, and ours with the same ones."""
+    """Return a timm network with random weights, and ours with the same weights."""
     torch.manual_seed(0)
     theirs = timm().create_model(name, num_classes=0).eval()
     for parameter in theirs.parameters():
-        if parameter.ndim == 1:  # norms, which begin as the identity
+        if parameter.ndim == 1:  # norms, which start as the identity
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
     ours = TimmEncoder(name, frame_pool="mean+absdiff").eval()
     ours.network.load_state_dict(theirs.state_dict())
@@ -35,7 +35,7 @@ def with_own_weights(name: str) -> tuple[torch.nn.Module, TimmEncoder]:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_features_of_a_clip_are_those_of_its_frames(name):
-    """Each frame is given to timm's network by itself."""
+    """The timm network receives one frame at a time."""
     theirs, ours = with_own_weights(name)
     view = torch.randn(2, 3, 3, 160, 160, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_features_of_a_clip_are_those_of_its_frames(name):
 
 @pytest.mark.parametrize("name", [*NETWORKS, "rdnet_tiny", "poolformerv2_s12", "levit_128s"])
 def test_layers_are_all_parts_of_the_network_once(name):
-    """timm groups no layers of two of these networks."""
+    """For two of these networks, timm has no layer groups."""
     with torch.device("meta"):
         encoder = TimmEncoder(name)
     parts = [part for layer in encoder.layers() for part in layer]
@@ -81,7 +81,7 @@ def test_checkpointing_changes_no_gradient():
 
 
 def test_checkpointing_is_refused_for_batch_norm():
-    """The second forward pass would change the running statistics once more."""
+    """The second forward pass would change the running statistics again."""
     with pytest.raises(ValueError, match="with_cp is refused for timm's test_resnet"):
         TimmEncoder("test_resnet", with_cp=True)
 
@@ -138,7 +138,7 @@ print(type(encoder.network).__name__, sum(p.numel() for p in encoder.parameters(
 
 
 def test_another_process_restores_the_network(tmp_path):
-    """It has not imported timm, which ``pickle`` does by itself for the network's classes."""
+    """A worker has not imported timm. ``pickle`` imports it for the classes of the layers."""
     encoder = TimmEncoder("test_resnet")
     (tmp_path / "encoder.pkl").write_bytes(pickle.dumps(encoder))
     words = [sys.executable, "-c", _RESTORE, str(tmp_path / "encoder.pkl")]
@@ -149,7 +149,7 @@ def test_another_process_restores_the_network(tmp_path):
 
 @pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
 def test_timm_needs_no_torchvision():
-    """Every fiftieth architecture is built on no memory."""
+    """Every fiftieth architecture is built on the meta device."""
     names = timm().list_models()
     assert len(names) > 1000
     for name in names[::50]:

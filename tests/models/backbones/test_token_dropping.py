@@ -1,4 +1,4 @@
-"""Token dropping against lists of tokens that are made by hand, and what it must not change."""
+"""Token dropping compared with tokens listed by hand, and results that must not change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def vit(**changes) -> VisionTransformer3d:
 
 
 def positions_by_hand(seed: int, view: int, share: float, pattern: str) -> list[tuple]:
-    """The kept (t, i, j), by the rule in the docstring of the class."""
+    """Return the kept positions (t, i, j) by the rule in the docstring of the class."""
     T, H, W = GRID
     order = np.random.default_rng([0x544F4B45, view, seed]).permutation
     every = [(t, i, j) for t in range(T) for i in range(H) for j in range(W)]
@@ -43,7 +43,7 @@ def positions_by_hand(seed: int, view: int, share: float, pattern: str) -> list[
 @pytest.mark.parametrize("pattern", ["random", "tube"])
 @pytest.mark.parametrize("share", [0.3, 1e-9])
 def test_features_equal_those_of_lists_of_tokens(position, pattern, share):
-    """Two views in one batch, then one more; 5 frames in tubelets of 2."""
+    """Encode two views in one batch, then a third one, with 5 frames in tubelets of 2."""
     model = vit(position=position, keep_tokens=share, token_pattern=pattern)
     views = torch.rand(3, 3, 3, 5, 16, 32, generator=torch.Generator().manual_seed(1)).double()
     with model.token_dropping.step(SEEDS):
@@ -75,7 +75,7 @@ def test_a_sample_keeps_its_tokens_in_any_batch_and_all_positions_are_as_likely(
     assert torch.equal(again, first[[399, 17]])
     assert not torch.equal(first, second)  # views keep different tokens
     counts = torch.bincount(torch.cat([first, second]).flatten(), minlength=32)
-    assert counts.sum() == 800 * 8 and counts.min() > 120 and counts.max() < 280  # 200 of each
+    assert counts.sum() == 800 * 8 and counts.min() > 120 and counts.max() < 280  # 200 times each
     assert all(len(set(row)) == 8 and row == sorted(row) for row in first.tolist())
 
 
@@ -120,7 +120,7 @@ def test_videomae_computes_the_kept_tokens():
 
 
 def test_vjepas_rotary_positions_are_those_of_the_kept_tokens():
-    """The first frames' tokens are those of a clip of these frames; all tokens those of all."""
+    """Tokens of the first frames equal those of a clip of only these frames."""
     encoder = hf_encoder("vjepa2")
     clip = torch.rand(2, 4, 3, 32, 32, dtype=torch.float64)
     first, every = torch.arange(16).expand(2, -1), torch.arange(32).expand(2, -1)

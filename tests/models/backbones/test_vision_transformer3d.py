@@ -1,4 +1,4 @@
-"""VisionTransformer3d against torch's encoder layers, closed formulas and loops."""
+"""VisionTransformer3d compared with torch's encoder layers, closed formulas and loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TINY = dict(depth=4, embed_dims=16, num_heads=2, patch_size=8, grid_size=(2, 4, 
 
 
 def vit(seed: int = 0, **changes) -> VisionTransformer3d:
-    """A tiny network in evaluation mode, all of whose parameters are random."""
+    """Build a tiny network in evaluation mode, with random parameters everywhere."""
     torch.manual_seed(seed)
     model = VisionTransformer3d(**{**TINY, **changes})
     for parameter in model.parameters():
@@ -24,7 +24,7 @@ def vit(seed: int = 0, **changes) -> VisionTransformer3d:
 
 
 def torch_blocks(model: VisionTransformer3d) -> nn.Module:
-    """The blocks as torch.nn.TransformerEncoderLayer with copied weights, and the last norm."""
+    """Build the blocks and the final norm from torch.nn.TransformerEncoderLayer."""
     C = model.out_channels
     layers: list[nn.Module] = []
     for block in model.blocks:
@@ -48,9 +48,9 @@ def torch_blocks(model: VisionTransformer3d) -> nn.Module:
 @pytest.mark.parametrize("position", ["sincos", "learned"])
 def test_forward_equals_torchs_encoder_layers(position):
     model = vit(position=position)
-    blocks = torch_blocks(model).train()  # in evaluation mode torch takes a fused kernel
+    blocks = torch_blocks(model).train()  # in evaluation mode, torch uses a fused kernel
     view = torch.rand(2, 3, 4, 32, 32, generator=torch.Generator().manual_seed(1))
-    tokens = []  # tubelet after tubelet: time, then rows, then columns
+    tokens = []  # the order of the tubelets is time, row, column
     weight, bias = model.patch_embed.proj.weight, model.patch_embed.proj.bias
     positions = model.position_embedding((2, 4, 4))[0]
     for t in range(2):
@@ -88,7 +88,7 @@ def test_sines_and_cosines_against_a_loop():
     for t in range(3):
         for i in range(2):
             for j in range(5):
-                # Centres in units of the grid (2, 4, 4) that has the same extent.
+                # Centres in units of the grid (2, 4, 4), which has the same extent.
                 x, y, z = (t + 0.5) * 2 / 3 - 0.5, (i + 0.5) * 4 / 2 - 0.5, (j + 0.5) * 4 / 5 - 0.5
 
                 def waves(p, dims):

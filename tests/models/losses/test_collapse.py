@@ -1,4 +1,4 @@
-"""Collapse metrics on matrices whose spread and effective rank are known."""
+"""Collapse metrics of matrices with known spread and effective rank."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,9 @@ def test_collapse_has_spread_zero_and_rank_zero():
     h = torch.randn(1, 64, generator=torch.Generator().manual_seed(0)).repeat(50, 1)
     assert feature_std(h) < 1e-6
     assert effective_rank(h) == 0
-    assert effective_rank(h + 1e-8 * torch.randn(50, 64)) == 0  # rounding noise does not count
+    assert (
+        effective_rank(h + 1e-8 * torch.randn(50, 64)) == 0
+    )  # rounding noise does not raise the rank
     assert effective_rank(torch.zeros(5, 3)) == 0
     assert feature_std(torch.zeros(5, 3)) == 0
 
@@ -28,7 +30,7 @@ def test_collapse_has_spread_zero_and_rank_zero():
 @pytest.mark.parametrize("rank", [1, 7])
 def test_a_flat_spectrum_of_rank_r_gives_r(shape, rank):
     rng = np.random.default_rng(0)
-    # Orthonormal columns that are also orthogonal to ones: centring does not change them.
+    # Orthonormal columns that are orthogonal to ones, so centring does not change them.
     left = np.linalg.qr(np.c_[np.ones(shape[0]), rng.normal(size=(shape[0], rank))])[0][:, 1:]
     right = np.linalg.qr(rng.normal(size=(shape[1], rank)))[0]
     h = torch.tensor(left @ right.T * 3.0 + 5.0)

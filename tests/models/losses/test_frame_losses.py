@@ -1,4 +1,4 @@
-"""Errors of frames, clip means and motion against loops, and the scales of the targets."""
+"""Errors of frames, clip means and motion compared with loops, and scales of targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def motion_in_a_loop(frames: np.ndarray) -> np.ndarray:
-    """Mean absolute difference of neighbours of (T, D)."""
+    """Return the mean absolute difference of neighbouring frames (T, D)."""
     pairs = zip(frames[:-1], frames[1:], strict=True)
     return np.mean([abs(after - before) for before, after in pairs], axis=0)
 
@@ -43,7 +43,7 @@ def test_terms_are_the_loop_over_clips_in_units_of_the_targets_variance():
         errors["change_error"].append(change / changes.var(0).mean())
     wanted = {name: np.mean(values) for name, values in errors.items()}
     assert {name: value.item() for name, value in found.items()} == pytest.approx(wanted)
-    # The mean of the targets has an error of 1 everywhere but in the motion, which it lacks.
+    # The mean of the targets has an error of 1, except for the motion, which it lacks.
     constant = frame_terms(torch.zeros_like(features), features, scales)
     assert constant["frame_error"].item() == pytest.approx(1)
     assert constant["clip_error"].item() == pytest.approx(1)

@@ -1,7 +1,7 @@
-"""The baselines' losses against those of lightly and solo-learn, in value and gradient.
+"""Values and gradients of the baselines' losses compared with lightly and solo-learn.
 
 The values were recorded with lightly 1.6.0 and solo-learn 1.0.2 (MoCo v3: its repository at commit
-43ce4a6, in a process group of one), on inputs in closed form.
+43ce4a6, in a process group of one), for inputs in closed form.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from sce_video.models.losses import (
     swav_loss,
 )
 
-N, D, K, C = 4, 6, 12, 5  # samples, size of an embedding, queue, prototypes
+N, D, K, C = 4, 6, 12, 5  # numbers of samples, dimensions, queue entries and prototypes
 
 
 def closed_form(rows, columns, phase):
-    """Not normalised: the losses of the libraries normalise."""
+    """Return inputs that are not normalised, because the libraries' losses normalise them."""
     grid = np.arange(rows)[:, None] * 1.7 + np.arange(columns)[None] * 0.9 + phase
     return torch.from_numpy(np.cos(grid) + 0.3 * np.sin(grid * grid))
 
 
 def inputs(form):
-    """The tensor that gets a gradient, and all others."""
+    """Return the tensor that receives a gradient, and all other inputs."""
     first, second, queue = form(N, D, 0.0), form(N, D, 0.2), F.normalize(form(K, D, 2.5), dim=1)
     scores = [0.3 * form(N, C, 1.1 * view + 0.7) for view in range(3)]
     directions = F.normalize(form(7, D, 4.0), dim=1)
@@ -44,14 +44,14 @@ def normal(x):
 
 
 def swav(first, scores, queued):
-    """Two assigned views and one that only predicts; the first one is a function of ``first``."""
+    """Return two assigned views, the first a function of ``first``, and one that only predicts."""
     scores = [0.3 * first[:, :C] + scores[0], *scores[1:]]
     rows = [torch.cat([score, *queued]) for score in scores[:2]]
     return swav_loss(scores, [*(sinkhorn(row)[:N] for row in rows), None], tau=0.1)
 
 
 def lejepa(first, second, directions):
-    """The method's: two global views and a local one, lambda 0.05."""
+    """Compute the loss of the method for two global views and a local one, with lambda 0.05."""
     z = torch.stack([first, second, 0.5 * second + 0.1])
     prediction = (z - z[:2].mean(dim=0)).square().mean()
     options = dict(t_max=3.0, num_points=33)
@@ -80,7 +80,7 @@ def value_and_gradient(loss, form):
     return value.item(), tensors[0].grad
 
 
-#: Value, norm of the gradient, gradient of the first sample.
+#: Value, norm of the gradient, and gradient of the first sample
 RECORDED = {
     "SimCLR": (0.02654287, 0.11187052,
         [-0.00770994, 0.03233049, 0.06878131, 0.035499, -0.0327247, -0.05002188]),

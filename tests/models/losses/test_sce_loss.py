@@ -1,4 +1,4 @@
-"""The SCE loss against a loop in numpy, golden values and Proposition 1."""
+"""The SCE loss compared with a loop in numpy, golden values and Proposition 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sce_video.models.losses import (
 
 
 def loop_sce(z1, z2, queue, lambda_, tau, tau_m, mask_positive):
-    """Eq. 3, 7, 8 and 9 written out, one query and one key at a time, in float64."""
+    """Compute eq. 3, 7, 8 and 9 in float64, one query and one key at a time."""
     total = 0.0
     for i in range(len(z1)):
         relations = [math.exp(float(z2[i] @ q) / tau_m) for q in queue]
@@ -90,7 +90,7 @@ def test_the_loss_is_computed_in_fp32_under_mixed_precision(dtype):
     assert torch.isfinite(sce_loss(query.to(dtype), key.to(dtype), queue.to(dtype), tau_m=0.01))
 
 
-# InfoNCE, ReSSL, Ceil and eq. 10 against a loop in numpy, golden values and SCE.
+# InfoNCE, ReSSL, Ceil and eq. 10 compared with a loop in numpy, golden values and SCE.
 
 
 LOSSES = {
@@ -105,7 +105,7 @@ LOSSES = {
 
 
 def loop(query, key, queue, tau, tau_m):
-    """The equations one sample and one key at a time, in float64."""
+    """Compute the equations in float64, one sample and one key at a time."""
     infonce = ressl = ceil = 0.0
     for q, k in zip(query, key, strict=True):
         positive = math.exp(float(q @ k) / tau)
@@ -139,7 +139,7 @@ FREE = dict(lambda_=0.3, mu=0.6, eta=0.2)
 
 
 def test_free_coefficients_weight_the_parts_of_the_loop():
-    """Eq. 10 and its logged components against loops in float64; the target has mass 1."""
+    """Compare eq. 10 and its logged components with loops in float64. The target has mass 1."""
     arrays, tensors = inputs()
     terms = sce_terms(*tensors, **FREE, tau=0.1, tau_m=0.05)
     expected = loop(*arrays, 0.1, 0.05)
@@ -154,7 +154,7 @@ def test_free_coefficients_weight_the_parts_of_the_loop():
 
 
 def test_gradient_of_free_coefficients_equals_the_formula():
-    """Derivatives of eq. 10 by hand, of the logits of the key and of each negative."""
+    """Compare with derivatives of eq. 10 by hand, for the logits of the key and the negatives."""
     (queries, keys, queue), tensors = inputs()
     query = tensors[0].requires_grad_()
     sce_terms(query, *tensors[1:], **FREE, tau=0.1, tau_m=0.05).loss.backward()
@@ -172,7 +172,7 @@ def test_gradient_of_free_coefficients_equals_the_formula():
 
 
 class CountProducts(TorchDispatchMode):
-    """Counts products with the queue."""
+    """Count the products with the queue."""
 
     count = 0
 
@@ -218,7 +218,7 @@ def test_gradient_is_correct_and_reaches_the_query_only_of_sce_parts(name):
         (dict(lambda_=-0.5), "coefficient lambda_ .* got -0.5"),
         (dict(mu=math.inf), "coefficient mu .* got inf"),
         (dict(eta=-1), "coefficient eta .* got -1"),
-        (dict(lambda_=0, mu=0, eta=1), "nothing that brings query and key together"),
+        (dict(lambda_=0, mu=0, eta=1), "nothing brings query and key together"),
     ],
 )
 def test_bad_values_are_named_of_sce_parts(change, match):

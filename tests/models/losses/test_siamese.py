@@ -1,4 +1,4 @@
-"""BYOL, MoCo v3 and NT-Xent: gradients and errors; values are in test_other_libraries.py."""
+"""Gradients and errors of BYOL, MoCo v3 and NT-Xent. test_other_libraries.py tests values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X, OWN = torch.ones(3, 4), torch.arange(3)
         ),
         (moco_v3_loss, (X, X, OWN[:2]), r"positives must be \(3,\) of int64, got \(2,\)"),
         (moco_v3_loss, (X, X, OWN + 1), "rows of the 3 keys, counted from 0, got 3"),
-        # It would be ignored by torch's cross_entropy.
+        # torch's cross_entropy would ignore it.
         (moco_v3_loss, (X, X, OWN - 100), "rows of the 3 keys, counted from 0, got -100"),
         (nt_xent_loss, (X, X[:2]), r"first and second must be .* \(3, 4\) and \(2, 4\)"),
     ],

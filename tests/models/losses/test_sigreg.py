@@ -1,4 +1,4 @@
-"""sigreg_loss against loops over its definition and a closed form."""
+"""sigreg_loss compared with loops over its definition, and with a closed form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sce_video.models.losses import sigreg_loss
 
 
 def oracle(embeddings, directions, t_max=5.0, num_points=17) -> float:
-    """The definition, with loops and complex numbers."""
+    """Compute the definition with loops and complex numbers."""
     n, step = len(embeddings), 2 * t_max / (num_points - 1)
     statistics = []
     for a in directions:

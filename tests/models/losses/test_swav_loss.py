@@ -1,4 +1,4 @@
-"""Sinkhorn codes and the SwAV loss against loops in numpy and golden values."""
+"""Sinkhorn codes and the SwAV loss compared with loops in numpy and golden values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sce_video.models.losses import sinkhorn, swav_loss
 
 
 def loop_sinkhorn(scores, epsilon, iterations):
-    """``distributed_sinkhorn`` of facebookresearch/swav, one number at a time, in float64."""
+    """Compute ``distributed_sinkhorn`` of facebookresearch/swav in float64, number by number."""
     samples, prototypes = scores.shape
     q = [[math.exp(scores[b, k] / epsilon) for b in range(samples)] for k in range(prototypes)]
     total = sum(map(sum, q))
@@ -45,7 +45,7 @@ def test_sinkhorn_equals_the_loop(shape, iterations, epsilon):
 @pytest.mark.parametrize("size", [1.0, 60000.0])
 def test_codes_are_finite_for_scores_of_any_size(size, dtype):
     scores = torch.from_numpy(cosines(2, 16, 9)).mul(size).to(dtype)
-    scores[0] = -size  # exp of this row, and of this prototype, is 0 beside the others
+    scores[0] = -size  # exp of this row, and of this prototype, is 0 compared with the others
     scores[:, 1] = -size
     scores[3, 2] = size
     codes = sinkhorn(scores)
@@ -85,7 +85,7 @@ X = torch.ones(4, 3)
     [
         ([X], [X], 0.1, "got 1 and 1"),
         ([X, X], [X], 0.1, "got 2 and 1"),
-        ([X, X], [None, None], 0.1, "all None"),
+        ([X, X], [None, None], 0.1, "all codes are None"),
         ([X, X], [X[:3], None], 0.1, r"same shape.*\(3, 3\)"),
         ([X, X], [X, None], 0, "tau must be a finite number above 0, got 0"),
     ],

@@ -1,4 +1,4 @@
-"""LoRA against the explicit formula W + scale B A, in float64."""
+"""LoRA compared with the explicit formula W + scale B A, in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = dict(type="VisionTransformer3d", depth=2, embed_dims=8, num_heads=2, pat
 
 
 def network(kind: str) -> nn.Module:
-    """A holder of a small backbone: ours, or of a family of transformers."""
+    """Build a model with a small backbone, ours or one of transformers."""
     config = dict(SMALL, position="learned")
     if kind in FAMILIES:
         if kind == "pe_video" and not import_module("transformers.utils").is_timm_available():
@@ -36,7 +36,7 @@ def network(kind: str) -> nn.Module:
 
 @pytest.mark.parametrize("kind", ["VisionTransformer3d", *FAMILIES])
 def test_output_and_gradients_are_those_of_the_formula(kind):
-    """First those of the source, exactly; with random adapters those of W + scale B A."""
+    """At first, features equal the source's exactly, later those of W + scale B A."""
     plain = network(kind).eval()
     adapted = copy.deepcopy(plain)
     layers = add_adapters(adapted, RANK, ALPHA)
@@ -70,7 +70,7 @@ def test_output_and_gradients_are_those_of_the_formula(kind):
 
 @pytest.mark.parametrize("kind", ["VisionTransformer3d", "videomae", "dinov2"])
 def test_in_bfloat16_they_compute_what_the_merged_weights_compute(kind):
-    """Both within the rounding of the 8 bits, of which a wrong update would be out by far."""
+    """Errors are within the rounding of 8 bits, which a wrong update would exceed by far."""
     plain = network(kind).float().eval()
     adapted = copy.deepcopy(plain)
     add_adapters(adapted, RANK, ALPHA)
@@ -94,7 +94,7 @@ def test_adapters_alone_are_trained_and_averaged():
     backbone = model.backbone
     depth, C = len(backbone.blocks), backbone.out_channels
     assert add_adapters(model, RANK) == 4 * depth
-    # qkv C -> 3C, proj C -> C, fc1 C -> 4C, fc2 4C -> C: in + out of each
+    # in + out of qkv C -> 3C, proj C -> C, fc1 C -> 4C and fc2 4C -> C
     trained = [p for p in backbone.parameters() if p.requires_grad]
     assert sum(p.numel() for p in trained) == depth * RANK * C * (4 + 2 + 5 + 5)
     before = {n: v.clone() for n, v in backbone.state_dict().items()}
@@ -170,7 +170,7 @@ def test_files_with_other_adapters(tmp_path, weights, message):
 
 
 def test_a_small_file_stays_small(tmp_path):
-    """A thousand weights that are views of one storage are not a thousand merged weights."""
+    """A thousand views of one storage must not become a thousand merged weights."""
     shared, weights = torch.zeros(100, 100), {}
     for i in range(1000):
         small = dict(lora_A=shared[:1], lora_B=shared[:, :1], lora_scale=shared[0, 0])

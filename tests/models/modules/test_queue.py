@@ -1,4 +1,4 @@
-"""The queue of keys against a plain deque."""
+"""The queue of keys compared with a plain deque."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_nothing_enters_before_commit_and_discarded_keys_never_do():
             2,
             "not a multiple of the 16 keys .* keeps only 2 keys of the oldest batch. 48 keys",
         ),
-        (16, 16, 2, "a step makes 32 keys and model.queue_size=16, so only its last 16 keys"),
+        (16, 16, 2, "a step makes 32 keys and model.queue_size=16, so only the last 16 keys"),
         (6, 16, None, "a step makes 16 keys and model.queue_size=6"),
         (
             32,

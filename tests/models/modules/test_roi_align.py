@@ -1,4 +1,4 @@
-"""RoIAlign against its definition in scalar loops; choosing an implementation."""
+"""RoIAlign compared with its definition in scalar loops, and the choice of a backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from sce_video.models.modules import roi_align
 
-# The package's attribute of this name is the function.
+# The package's attribute with this name is the function.
 module = importlib.import_module("sce_video.models.modules.roi_align")
 
 COMBINATIONS = [(0, True), (0, False), (2, True), (2, False)]
@@ -35,7 +35,7 @@ SCALE = 0.5
 
 
 def read_point(frame, y, x):
-    """The map (C, H, W) at a point between the cell centres, which are at integers."""
+    """Interpolate the map (C, H, W) at a point between cell centres, which are at integers."""
     _, height, width = frame.shape
     if not (-1 <= y <= height and -1 <= x <= width):
         return np.zeros(len(frame))
@@ -50,7 +50,7 @@ def read_point(frame, y, x):
 
 
 def span(low, high, bins, scale, ratio, aligned):
-    """Start, bin size and points per bin along one axis of a box."""
+    """Return start, bin size and points per bin along one axis of a box."""
     low, high = low * scale, high * scale
     size = high - low
     if aligned:
@@ -62,7 +62,7 @@ def span(low, high, bins, scale, ratio, aligned):
 
 
 def oracle(features, rois, size, scale, ratio, aligned):
-    """One box, bin and point at a time."""
+    """Compute RoIAlign for one box, bin and point at a time."""
     out = np.zeros((len(rois), features.shape[1], *size))
     for r, (frame, x1, y1, x2, y2) in enumerate(rois):
         top, bin_height, down = span(y1, y2, size[0], scale, ratio, aligned)
@@ -95,7 +95,7 @@ def test_values_and_gradient_equal_the_definition(family, ratio, aligned):
     pooled = roi_align(features, torch.tensor(boxes), size, SCALE, ratio, aligned, backend="torch")
     args = (size, SCALE, ratio, aligned)
     expected = oracle(features.detach().numpy(), boxes, *args)
-    # The boxes are float32 tensors: equal to the written numbers to 1e-7.
+    # The boxes are float32, so they differ from the written numbers by up to 1e-7.
     np.testing.assert_allclose(pooled.detach().numpy(), expected, atol=1e-5)
     # Pooling A is linear in the features: <g, A x> = <gradient, x> for any x and g.
     x, g = random_features(seed=1), random_features(pooled.shape, seed=2)
@@ -104,7 +104,7 @@ def test_values_and_gradient_equal_the_definition(family, ratio, aligned):
     assert (features.grad * x).sum().item() == pytest.approx(product, abs=1e-4)
 
 
-# --- the rest of the contract -----------------------------------------------------------------
+# --- other properties -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
@@ -169,7 +169,7 @@ GOOD = {
         ({"rois": torch.zeros(3, 4)}, r"rois must be \(R, 5\).*\(3, 4\)"),
         ({"features": torch.zeros(2, 3, 8, 4, 4)}, r"features .*\(2, 3, 8, 4, 4\)"),
         ({"features": torch.zeros(2, 3, 4, 4, dtype=torch.uint8)}, "uint8"),
-        ({"features": torch.zeros(0, 3, 4, 4)}, "features belong to 0 frames"),
+        ({"features": torch.zeros(0, 3, 4, 4)}, "the features have only 0 frames"),
         ({"output_size": 0}, "output_size"),
         ({"output_size": (7, 7, 7)}, "output_size"),
         ({"spatial_scale": 0}, "spatial_scale"),
@@ -182,7 +182,7 @@ def test_bad_input(change, message):
         roi_align(**{**GOOD, **change})
 
 
-# --- choosing a backend -----------------------------------------------------------------------
+# --- choice of a backend ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

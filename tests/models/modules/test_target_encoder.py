@@ -1,4 +1,4 @@
-"""The target encoder: its moving average against plain arithmetic, and its forward."""
+"""The target encoder: its moving average compared with plain arithmetic, and Shuffle-BN."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_resumed_target_continues_with_the_same_permutations():
 def test_errors():
     with pytest.raises(ValueError, match="shuffle_bn_splits must be at least 1, or None, got 0"):
         target(0)
-    with pytest.raises(ValueError, match="needs at least as many samples per process, got 3"):
+    with pytest.raises(ValueError, match="needs as many samples per process or more, got 3"):
         target(4)(view(3))
 
 
@@ -80,13 +80,13 @@ def test_errors():
 
 
 def embed(branch, view):
-    """Unit embeddings (n, D) of the online branch or of the target."""
+    """Return unit embeddings (n, D) of the online branch or the target."""
     return F.normalize(branch.projector(branch.backbone(view).mean((2, 3, 4))), dim=1)
 
 
 @pytest.mark.parametrize("name", WITH_QUEUE)
 def test_keys_of_a_step_equal_a_loop_over_the_groups(name):
-    """Every group of the step's permutation is encoded by itself."""
+    """Each group of the step's permutation is encoded separately."""
     x, splits = make_views(2), 3
     model = build_method(name, shuffle_bn_splits=splits, momentum=0.9)
     reference = build_method(name)
@@ -100,5 +100,5 @@ def test_keys_of_a_step_equal_a_loop_over_the_groups(name):
                 with torch.no_grad():
                     expected[members] = embed(reference.target, view[members])
             torch.testing.assert_close(keys[number], expected)
-        # Only the step counts here: the target's weights stay.
+        # Only the step changes here, not the target's weights.
         model.target.update(model.backbone, model.projector, 1.0)

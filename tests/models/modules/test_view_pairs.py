@@ -1,4 +1,4 @@
-"""Pairs of queries and keys against a loop over all combinations."""
+"""Pairs of queries and keys compared with a loop over all combinations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_wrong_target_views(wrong):
 
 
 def test_targets_that_leave_no_query():
-    with pytest.raises(ValueError, match="leave no query among the 2 views"):
+    with pytest.raises(ValueError, match="none of the 2 views is a query"):
         view_pairs(2, (0, 1), symmetric=False)
 
 
