@@ -259,7 +259,7 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def _counts(report: Path) -> dict[str, Any]:
-    """Return the numbers of tests in pytest's own report, and the names of failed tests."""
+    """Return the numbers of tests in pytest's report, and the names of failed tests."""
     suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
     numbers = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
     failed = [

@@ -31,15 +31,14 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from sce_video.data_tools.generated import encode_h264, generate_toy_actions, write_digits
-from sce_video.engine.config.check import options_of_settings
-from sce_video.engine.config.load import load_config
+from sce_video.engine.config.load import load_config, options_of_settings
 from sce_video.engine.recipes import methods
 from sce_video.runs import configs, launch
 from sce_video.utils.files import read_json_lines, write_bytes, write_json
 
 AIM = "linear_top1"
 MEASURES = ("clip_retrieval_r1", "lidar", "rankme", "effective_rank", "feature_std", "knn_top1")
-HARMFUL, HARMED = 100, ("simclr",)  # times the learning rate, of these methods
+HARMFUL, HARMED = 100, ("simclr",)  # factor of the learning rate, for these methods
 _LABEL_FREE = ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics")
 
 

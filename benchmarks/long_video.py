@@ -243,7 +243,7 @@ OTHERS = tuple(name for name in CLASSES if name not in PLANTED)
 
 
 def labelled_file(file: Path, hours: float, per_class: int, seed: int) -> list[Segment]:
-    """Write a file with planted actions, and return all scenes, the others as background."""
+    """Write a file of planted actions between background scenes, and return all scenes."""
     rng = np.random.default_rng(seed)
     names = [name for name in PLANTED for _ in range(per_class)]
     order = rng.permutation(len(names)).tolist()
@@ -272,7 +272,7 @@ def labelled_file(file: Path, hours: float, per_class: int, seed: int) -> list[S
 
 
 def segments(folder: Path, checkpoint: str, hours: float, seed: int) -> dict[str, Any]:
-    """Return the mAP of predicted segments, and the accuracy on the same ones cut by hand."""
+    """Return the mAP of predicted segments, and the accuracy on the same segments cut by hand."""
     scenes = {
         part: labelled_file(folder / f"{part}.mp4", length, 20, seed + i)
         for i, (part, length) in enumerate({"train": 1.0, "chosen": 1.0, "test": hours}.items())

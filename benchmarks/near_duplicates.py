@@ -452,7 +452,7 @@ def _by_hashes(videos: Sequence[Thumbnails], names: Sequence[str]) -> list[Segme
             own, other = np.nonzero(differ <= 10)
             if len(own):
                 times = float(own.min()), own.max() + 1.0, float(other.min()), other.max() + 1.0
-                # Of equal shares the closer ones first.
+                # If shares are equal, the closer ones come first.
                 score = len(set(own.tolist())) / len(differ) - 1e-3 * float(differ.min())
                 found.append(Segment(names[a], names[b], *times, score))
     return found

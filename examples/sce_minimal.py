@@ -40,7 +40,7 @@ class SCE(nn.Module):
         h = [self.backbone.pool(self.backbone(view)) for view in views]  # the representations
         queries = [normalize(self.predictor(self.projector(x))) for x in h]
         for key in keys:
-            self.queue.stage(key)  # they enter the queue after the step
+            self.queue.stage(key)  # these keys enter the queue after the step
         pairs = zip(queries, reversed(keys), strict=True)
         return sum(sce_loss(query, key, self.queue.keys) for query, key in pairs) / 2
 
@@ -58,7 +58,8 @@ def train(videos, epochs=100, batch_size=32, seconds=2.56, frames=8, size=224, w
         transforms.PackClips(),
     ]
     dataset = VideoDataset(videos, pipeline=pipeline)
-    # The sampler draws a seed for each sample. An epoch repeats a small folder with other views.
+    # The sampler draws a seed for each sample. An epoch repeats a small folder with different
+    # views.
     sampler = ResumableSampler(dataset, seed=0, min_samples=20 * batch_size)
     batches = BatchSampler(sampler, batch_size, drop_last=True)
     loader = DataLoader(

@@ -1,9 +1,9 @@
 """Self-supervised video representation learning: SCE and the methods it is compared with.
 
-A command and the function of its name are the same call: ``sce_video.verify("videos")`` is
-``sce-video verify videos``, and ``sce_video.pretrain(videos, out=run, seeds=[0, 1, 2])`` is
-``sce-video pretrain videos --out run --seeds 0 1 2``.
-``embed_videos`` returns features of videos. ``open_video`` reads videos for any PyTorch code, and
+Each command is also a function with the same name and options. ``sce_video.verify("videos")`` is
+the same as ``sce-video verify videos``, and ``sce_video.pretrain(videos, out=run, seeds=[0, 1])``
+is the same as ``sce-video pretrain videos --out run --seeds 0 1``. In addition, ``embed_videos``
+returns features of videos, ``open_video`` reads videos for any PyTorch code, and
 ``resolved(config)`` shows a whole recipe.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from sce_video.utils.imports import lazy_names
 from sce_video.version import __version__
 
-# Imported on first access, because they need torch and the whole package.
+#: Public names and their modules, which are imported on first access, because they need torch.
 _FUNCTIONS = {
     "Features": "inference.features",
     "VideoClassifier": "inference.classifier",
@@ -30,8 +30,8 @@ _FUNCTIONS = {
     "resolved": "runs.resolved",
     "top_classes": "inference.classifier",
 }
-# Each of these functions is a command: sce_video.verify(...) does what sce-video verify does. It
-# takes the options of the command as arguments, or one object of the options class.
+#: Options class and function of each command. The arguments of a command's Python function are its
+#: options, or one object of the options class.
 _COMMANDS = {
     "choose": ("options.choose.ChooseOptions", "runs.choose.choose"),
     "compare": ("options.measure.CompareOptions", "runs.report.compare"),
@@ -89,7 +89,7 @@ _lazy = lazy_names(__name__, _FUNCTIONS)
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        # Print our explanation before the traceback of another package.
+        # Check here, because another package's traceback would not explain what to install.
         _imported("dependencies.check_dependencies")()
     if name in _COMMANDS:
         options, function = map(_imported, _COMMANDS[name])

@@ -1,4 +1,4 @@
-"""`python -m sce_video` is the command `sce-video`."""
+"""Entry point of ``python -m sce_video``, which is the same as ``sce-video``."""
 
 import sys
 

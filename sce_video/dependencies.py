@@ -1,6 +1,6 @@
-"""Checks that the required packages are installed, in versions that work together.
+"""Check that the required packages are installed, in versions that work together.
 
-Only metadata is read and nothing is imported, so a broken package cannot prevent the message.
+Only metadata is read. Nothing is imported, so a broken package cannot prevent the message.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from packaging.version import Version
 
 _INSTALL = "pip install -c requirements/constraints.txt"
-#: A maintained fork of mmengine with the same module name.
+#: Maintained fork of mmengine, which has the same module name.
 _FORK = "onedl-mmengine"
 
 
 def installed_version(*names: str) -> Version | None:
-    """Return the version of the first of these distributions that is installed, or None."""
+    """Return the version of the first installed distribution among these names, or None."""
     for name in names:
         try:
             return Version(importlib.metadata.version(name))
@@ -34,11 +34,12 @@ def dependency_problems(
     version_of: Callable[..., Version | None] = installed_version,
     has_module: Callable[[str], bool] | None = None,
 ) -> list[str]:
-    """Return one sentence with a fix for each package that is missing or known to be broken.
+    """Return a sentence with advice for each package that is missing or known to be broken.
 
     Args:
-        version_of: Function that returns the version of the first installed distribution, or None.
-        has_module: Function that returns whether a (dotted) module file exists.
+        version_of: Function that does the same as :func:`installed_version`, for tests.
+        has_module: Function that returns whether the file of a dotted module name exists; None
+            searches the installed packages.
     """
     has_module = has_module or _module_exists
     problems = []
@@ -78,7 +79,7 @@ def dependency_problems(
 
 @lru_cache
 def mmaction_installed() -> bool:
-    """Return whether mmaction2 is installed. Only its own components need it."""
+    """Return whether mmaction2 is installed. Only configs that name its components need it."""
     return _module_exists("mmaction")
 
 
@@ -86,7 +87,7 @@ def check_dependencies() -> None:
     """Check the installed packages, and warn about slow combinations.
 
     Raises:
-        ImportError: If a package is missing or broken. The message lists every problem and its fix.
+        ImportError: If a package is missing or broken. The message lists all problems with advice.
     """
     problems = dependency_problems()
     if problems:
@@ -94,8 +95,8 @@ def check_dependencies() -> None:
     torch = installed_version("torch")
     if torch is not None and (torch.major, torch.minor) == (2, 9):
         warnings.warn(
-            "torch 2.9 with cuDNN below 9.15 computes 3D convolutions in bf16 several times slower "
-            "or wrongly. Use torch 2.10 or later",
+            "torch 2.9 with cuDNN below 9.15 computes 3D convolutions in bf16 wrongly, or several "
+            "times slower. Use torch 2.10 or later",
             stacklevel=3,
         )
 

@@ -1,14 +1,14 @@
-"""The registries of sce_video, each a child of mmengine's registry of the same kind.
+"""Registries of sce_video, each a child of mmengine's registry of the same kind.
 
 A name is looked up here first, then in the registries of the same kind in mmengine and mmaction2. A
 config can therefore name any of their components (``Recognizer3D``, ``I3DHead``) without a scope.
-mmaction2 takes a second to import. It comes last if no names conflict, and is imported at the first
-lookup that reaches it. It does not have to be installed. Without it, recipes that name
-``Recognizer3D`` and ``I3DHead`` use :mod:`sce_video.models.recognizer`. A config of mmaction2 names
-our components with a scope, ``type='sce_video.ResNet3dSlowPath'``, and ``custom_imports =
-dict(imports=['sce_video.models'])``.
+mmaction2 takes a second to import, so it is imported only by the first lookup that reaches it. It
+does not have to be installed. Without it, recipes that name ``Recognizer3D`` and ``I3DHead`` use
+:mod:`sce_video.models.recognizer`. To use our components in a config for mmaction2, add
+``custom_imports = dict(imports=['sce_video.models'])`` and name them with a scope:
+``type='sce_video.ResNet3dSlowPath'``.
 
-This module only declares the registries. The packages in ``locations`` are imported at the first
+This module only declares the registries. The packages in ``locations`` are imported by the first
 lookup.
 """
 
@@ -28,23 +28,22 @@ import mmengine.registry as mmengine_registry  # noqa: E402
 from mmengine.registry import Registry  # noqa: E402
 
 _SCOPE = "sce_video"
-#: Packages whose classes an untrusted file may name only if they are listed. A class of any other
-#: package is in the registry only because the user's own code imported it.
+#: Packages whose classes an untrusted file may name only if they are listed elsewhere. A class of
+#: any other package is registered only because the user's own code has imported it.
 KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch", "torchvision"})
-#: Kinds in which mmaction2 replaces components of mmengine with the same name.
+#: Kinds for which mmaction2 replaces mmengine's components of the same name, so it comes first.
 _MMACTION_FIRST = ("TRANSFORMS", "VISBACKENDS")
 
 
 def is_own_part(part: object) -> bool:
-    """Return whether code of the user's own defines a registered class or function."""
+    """Return whether the user's own code defines a registered class or function."""
     return str(getattr(part, "__module__", "")).partition(".")[0] not in KNOWN_PACKAGES
 
 
 def import_parts(registry: Registry) -> None:
     """Import the packages in the ``locations`` of a registry.
 
-    mmcv-lite warns that mmcv.ops is missing. The warning is suppressed, because nothing here needs
-    it.
+    mmcv-lite's warning that mmcv.ops is missing is suppressed, because nothing here needs mmcv.ops.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Fail to import ``MultiScaleDeform")
@@ -52,21 +51,22 @@ def import_parts(registry: Registry) -> None:
 
 
 class NameTakenError(UserError, ValueError):
-    """Error for a part of the user's own whose name is taken or ambiguous."""
+    """Error for a user-defined part whose name is taken or ambiguous."""
 
 
 class ChildRegistry(Registry):
-    """A registry that looks names up in its parent, mmengine's, and in mmaction2's registry.
+    """Registry that also looks names up in mmengine's registry, its parent, and in mmaction2's.
 
-    A part of the user's own cannot replace another one with the same name. If it is registered with
-    ``force=True``, only its module and name find it: ``type="my_parts.SimCLR"``. mmengine itself
-    looks a parent up without importing the parent's ``locations``, and supports only one parent.
+    A user-defined part cannot replace another part with the same name. If it is registered with
+    ``force=True``, it is found only by its module and name: ``type="my_parts.SimCLR"``. mmengine
+    itself would search a parent without importing the parent's ``locations``, and supports only one
+    parent.
 
     Args:
         name: Kind of the registry, for messages.
         parent: mmengine's registry.
-        mmaction_name: Name of mmaction2's registry in ``mmaction.registry``. None means that there
-            is none.
+        mmaction_name: Name of mmaction2's registry in ``mmaction.registry``; None if mmaction2 has
+            none.
         locations: Packages that register components when they are imported.
     """
 
@@ -75,7 +75,7 @@ class ChildRegistry(Registry):
     ) -> None:
         super().__init__(name, parent=parent, scope=_SCOPE, locations=locations)
         self._mmaction_name = mmaction_name
-        #: For a name that is already taken, the two names that identify the parts.
+        #: The two names that identify the parts with a name that is taken twice, by this name.
         self._forced: dict[str, tuple[str, str]] = {}
 
     def register_module(
@@ -87,12 +87,12 @@ class ChildRegistry(Registry):
         """Register a class or function, or return a decorator that registers it.
 
         Args:
-            name: One or several names. None means its own name.
-            force: Whether to register a part of the user's own although its name is taken.
+            name: One or several names. None uses the name of the class or function.
+            force: Whether to register a user-defined part although its name is taken.
             module: The class or function. None returns a decorator.
 
         Raises:
-            NameTakenError: If the name of a part of the user's own is taken.
+            NameTakenError: If the name of a user-defined part is taken.
         """
         if module is None:
             return lambda part: self.register_module(name, force, part)
@@ -102,7 +102,7 @@ class ChildRegistry(Registry):
         return super().register_module(name, force, module)
 
     def _own_name(self, name: str, part: Any, force: bool) -> str:
-        """Return the name by which a part of the user's own is found."""
+        """Return the name by which a user-defined part is found."""
         self.import_from_location()
         holders = [self] if self.parent is None else [self, self.parent]
         holder = next((one for one in holders if name in one.module_dict), None)
@@ -112,15 +112,15 @@ class ChildRegistry(Registry):
         by_module = f"{part.__module__}.{name}"
         if not force:
             raise NameTakenError(
-                f"{part.__module__} registers the {self.name} {name!r}, which {taken.__module__} "
-                "has registered already. Choose another name. Or register it with force=True and "
-                f"write type={by_module!r} in the config"
+                f"{part.__module__} registers the {self.name} {name!r}, but {taken.__module__} has "
+                "already registered this name. Choose a different name, or register it with "
+                f"force=True and write type={by_module!r} in the config"
             )
         self._forced[name] = by_module, f"{holder.scope}.{name}"
         return by_module
 
     def import_from_location(self) -> None:
-        """Import the packages, and the parts that they list but import only on request."""
+        """Import the packages, and also the names that they import only on first access."""
         new = not self._imported
         super().import_from_location()
         for package in map(import_module, self._locations if new else ()):
@@ -128,9 +128,9 @@ class ChildRegistry(Registry):
                 getattr(package, name)
 
     def chain(self) -> Iterator[Registry]:
-        """Yield the registries in lookup order, each after the import of its locations.
+        """Yield the registries in lookup order, each after importing its locations.
 
-        mmaction2, if it is installed, is imported only if its registry is requested.
+        mmaction2 is imported only if its registry is requested, and only if it is installed.
         """
         self.import_from_location()
         yield self
@@ -151,7 +151,7 @@ class ChildRegistry(Registry):
             key: Name with or without scope.
 
         Raises:
-            NameTakenError: If a part of the user's own was registered under the same name with
+            NameTakenError: If a user-defined part was registered under the same name with
                 ``force=True``.
         """
         if key in self._forced:
@@ -215,13 +215,13 @@ EVALUATOR = _child("evaluator", "EVALUATOR")
 
 
 def named_class(kind: Any, *registries: ChildRegistry) -> type | None:
-    """Return the class that untrusted data may name; None for everything else.
+    """Return the class that a ``type`` in untrusted data names; None if it may not be named.
 
-    It is a class of this package or of a module that the user has imported. A name that is not
-    registered is never looked up elsewhere, because mmengine would import the module that it names.
+    Data may name classes of this package and of modules that the user has imported. A name that is
+    not registered is not looked up, because mmengine would import the module that it contains.
 
     Args:
-        kind: ``type`` of a part of a config, as it stands in the data.
+        kind: The ``type`` in the data.
         registries: Registries of the kinds that are allowed at this place.
     """
     name = str(kind).removeprefix(f"{_SCOPE}.")
@@ -235,12 +235,12 @@ def named_class(kind: Any, *registries: ChildRegistry) -> type | None:
 
 @dataclass(frozen=True)
 class OwnPart:
-    """A class or function of the user's own that is registered.
+    """Registered class or function that the user's own code defines.
 
     Attributes:
         kind: Name of the registry.
         name: Registered name.
-        module: Module that defines it.
+        module: Module that defines the part.
     """
 
     kind: str
@@ -249,7 +249,7 @@ class OwnPart:
 
 
 def own_parts() -> list[OwnPart]:
-    """Return the parts that the user's own code has registered here."""
+    """Return the parts that the user's own code has registered in these registries."""
     return [
         OwnPart(registry.name, name, part.__module__)
         for registry in globals().values()

@@ -1,3 +1,3 @@
-"""The package's version, which is defined only here."""
+"""Version of the package, which is defined only here."""
 
 __version__ = "1.0.0"

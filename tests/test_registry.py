@@ -35,7 +35,7 @@ def part(name, module="my_parts.nets", parent=nn.Module):
 )
 def test_a_taken_name_is_refused(registry, name, holder):
     before, parts = registry.get(name), own_parts()  # other tests may have registered some
-    with pytest.raises(NameTakenError, match=rf"registers the .* '{name}', which {holder}") as e:
+    with pytest.raises(NameTakenError, match=rf"registers the .* '{name}', but {holder}") as e:
         registry.register_module(name, module=part("Mine"))
     assert f"type='my_parts.nets.{name}'" in str(e.value)
     assert registry.get(name) is before and own_parts() == parts
@@ -69,7 +69,7 @@ def test_a_module_may_register_its_part_again_by_force():
         mine = part("MyNetwork")
         MODELS.register_module(force=True, module=mine)
         assert MODELS.get("MyNetwork") is mine
-    with pytest.raises(NameTakenError, match="my_parts.nets has registered already"):
+    with pytest.raises(NameTakenError, match="my_parts.nets has already registered this name"):
         MODELS.register_module(module=part("MyNetwork", "other_parts"))
 
 

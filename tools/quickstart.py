@@ -39,7 +39,7 @@ class Size(NamedTuple):
     """Numbers of videos and epochs."""
 
     train: int
-    """Pretraining videos; with their labels they are also the gallery of the evaluation."""
+    """Pretraining videos. With their labels, they are also the gallery of the evaluation."""
     evaluated: int
     """Videos of the evaluation."""
     epochs: int | None
@@ -55,21 +55,21 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Pretrain on toy actions and evaluate, in minutes."
     )
     parser.add_argument(
-        "--method", choices=METHODS, default="sce", help="what pretrains; default: sce"
+        "--method", choices=METHODS, default="sce", help="pretraining method (default: sce)"
     )
     parser.add_argument(
         "--smoke",
         action="store_true",
-        help="the same steps with fewer videos and epochs: about a minute",
+        help="run the same steps with fewer videos and epochs, in about a minute",
     )
     parser.add_argument(
         "--part",
         choices=["val", "test"],
         default="test",
-        help="videos of the evaluation; choose settings on val, report test",
+        help="evaluation videos. Choose settings on val, and report results on test",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="random seed of the weights and the training"
+        "--seed", type=int, default=0, help="random seed of the weights and of training"
     )
     parser.add_argument(
         "--work-dir", type=Path, help="default: work_dirs/quickstart[_METHOD][_smoke]"

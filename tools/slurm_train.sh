@@ -60,7 +60,7 @@ needed_cpus() {
     [ ! -x "$root/.venv/bin/python" ] || python=$root/.venv/bin/python
     PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" "$python" -c '
 import sys
-from sce_video.engine.config.changes import read_config
+from sce_video.engine.config.inheritance import read_config
 from sce_video.engine.recipes import find_recipe
 try:
     print("cpus", read_config(find_recipe(sys.argv[1])).train_dataloader.num_workers + 1)

@@ -1,4 +1,4 @@
-"""Check that training on the device equals training on the CPU, by twenty steps of a small SCE.
+"""Check that training on the device equals training on the CPU, with twenty steps of a small SCE.
 
 The reference is fp32 on the CPU. Every variant starts from its weights, and sees its batches and
 its augmentations, which depend only on the samples' seeds. Losses, the queue and the target after
@@ -115,7 +115,7 @@ def build(part: Part, options: Sequence[str]) -> tuple[nn.Module, Any, dict[str,
 
 
 def train(part: Part, device: str, options: Sequence[str] = (), wrap: Any = None) -> Run:
-    """Train twenty steps on a device. ``wrap`` changes the model on it before."""
+    """Train twenty steps on a device. ``wrap`` first changes the model on the device."""
     tf32 = "tf32" in options
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     model, cfg, sizes = build(part, options)

@@ -1,6 +1,6 @@
 """Two ranks, on two GPUs with NCCL: SyncBN, waits of the host, and the step next to one GPU's.
 
-Each measurement starts processes of its own. On one GPU, the part is left out. In a smoke run on a
+Each measurement starts its own processes. With one GPU, the part is left out. In a smoke run on a
 CPU, the ranks use gloo.
 """
 
@@ -35,7 +35,7 @@ SYNC_BN = 1e-4
 
 
 def on_ranks(part: Part, measure: Callable[[str], dict[str, Any]], world: int) -> dict[str, Any]:
-    """Return what a function measures on rank 0 of some ranks, which it gets the device of.
+    """Call a function with its device on several ranks, and return its result on rank 0.
 
     Raises:
         TimeoutError: If the part has no time left.

@@ -1,13 +1,15 @@
-"""Division of a global batch over processes, also when a run resumes on other processes."""
+"""Division of a global batch over processes, which a resumed run may change."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from typing import Any, cast
 
 from mmengine.dist import get_world_size
 
 from sce_video.utils.private_parts import set_accumulation
+from sce_video.utils.records import at, read_record
 
 
 @dataclass(frozen=True)
@@ -16,13 +18,20 @@ class BatchLayout:
 
     ``ResumableSampler`` gives rank r the samples r, r + processes, ... of an epoch's order. An
     optimiser step therefore uses the same samples in every layout with the same global batch.
+
+    Attributes:
+        processes: Number of processes (ranks).
+        batch_size: Samples in a rank's micro-batch.
+        accumulated: Micro-batches per optimiser step.
+        iters_per_epoch: Micro-batches of a rank per epoch.
+        samples: Samples in the dataset.
     """
 
     processes: int
-    batch_size: int  # samples of a rank's micro-batch
-    accumulated: int  # micro-batches of an optimiser step
-    iters_per_epoch: int  # micro-batches of a rank in an epoch
-    samples: int  # samples in the dataset
+    batch_size: int
+    accumulated: int
+    iters_per_epoch: int
+    samples: int
 
     @property
     def global_batch(self) -> int:
@@ -49,50 +58,50 @@ def layout_of(runner: Any) -> BatchLayout | None:
 def divide_global_batch(cfg: Any, processes: int) -> None:
     """Set each process's batch size from the config's ``global_batch``, if there is one.
 
-    The same config then runs the same steps on any number of processes.
+    The same config then runs the same training steps on any number of processes.
 
     Raises:
         ValueError: If the global batch cannot be divided equally.
     """
-    total = cfg.get("global_batch")
+    total = at(cfg, "global_batch")
     if total is None:
         return
-    accumulated = (cfg.get("optim_wrapper") or {}).get("accumulative_counts", 1)
+    accumulated = at(cfg, "optim_wrapper.accumulative_counts", int) or 1
     if type(total) is not int or total < 1:
         raise ValueError(f"global_batch must be a whole number of at least 1, got {total!r}")
     batch, rest = divmod(total, processes * accumulated)
     if rest:
         raise ValueError(
             f"global_batch={total} is not divisible by {processes} processes x {accumulated} "
-            f"accumulated batches. Use a number of processes that divides {total}, or another "
+            f"accumulated batches. Use a number of processes that divides {total}, or a different "
             "optim_wrapper.accumulative_counts"
         )
     cfg.train_dataloader.batch_size = batch
 
 
-def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
-    """Return the iteration at which a runner continues a checkpoint, keeping its global batch.
+def resumed_iteration(runner: Any, meta: Mapping[str, Any], name: str) -> int:
+    """Return the iteration at which a runner continues a checkpoint with the same global batch.
 
     If the number of processes has changed, the runner's ``accumulative_counts`` is adapted, and an
-    epoch keeps its number of steps. With ``keep_global_batch=False`` in the config, the run keeps
-    its own batch, and the epoch continues after the last whole step of samples already seen.
+    epoch keeps its number of steps. With ``keep_global_batch=False`` in the config, the run uses
+    its new batch, and the epoch continues after the last whole step of samples already seen.
 
     Args:
         runner: A runner whose training loop and optimiser are built.
-        meta: The checkpoint's ``meta``, with ``epoch``, ``iter`` and, if the training run counts
-            epochs, ``batch_layout``.
+        meta: The checkpoint's ``meta``, with ``epoch`` and ``iter``. It may also contain
+            ``batch_layout``, without which the iteration is not converted.
         name: Name of the checkpoint in messages.
 
     Raises:
         ValueError: If the global batch cannot be kept. The message lists settings that keep it.
     """
-    now, stored = layout_of(runner), meta.get("batch_layout")
-    if now is None or not isinstance(stored, dict):
+    now = layout_of(runner)
+    try:
+        before = read_record(BatchLayout, at(meta, "batch_layout"))
+    except ValueError:  # the checkpoint has none, or it is damaged
         return meta["iter"]
-    sound = stored.keys() == BatchLayout.__dataclass_fields__.keys()
-    if not sound or not all(type(value) is int and value >= 1 for value in stored.values()):
+    if now is None or min(astuple(before)) < 1:
         return meta["iter"]
-    before = BatchLayout(**stored)
     accumulated = now.accumulated
     if runner.cfg.get("keep_global_batch", True):
         accumulated = _accumulation(before, now, name)
@@ -111,12 +120,12 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
     counted = (before.accumulated, before.global_batch)
     if runner.param_schedulers and counted != (now.accumulated, now.global_batch):
         raise ValueError(
-            f"{name}: a param_scheduler counts iterations, whose number changes with "
+            f"{name}: a param_scheduler counts iterations, but their number changes with "
             f"accumulative_counts={now.accumulated} and a global batch of {now.global_batch}. Use "
-            "ScheduleHook, which counts steps"
+            "ScheduleHook, which counts optimiser steps"
         )
-    # The samples per rank are rounded up, so their total depends on the number of ranks. If only
-    # this rounding has changed the steps per epoch, the epoch keeps its previous number of steps.
+    # The samples per rank are rounded up, so their total depends on the number of ranks. If the
+    # steps per epoch have changed only by this rounding, the epoch keeps its previous number.
     loader, in_epoch = runner.train_dataloader, before.iters_per_epoch // before.accumulated
     alike = (before.samples, before.global_batch) == (now.samples, now.global_batch)
     rounded = alike and abs(in_epoch - now.iters_per_epoch // now.accumulated) == 1
@@ -127,7 +136,11 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
 
 
 def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
-    """Return the micro-batches per step with which ``now`` keeps the global batch of ``before``."""
+    """Return the micro-batches per step with which ``now`` keeps the global batch of ``before``.
+
+    Raises:
+        ValueError: If there is no such number. The message lists settings that keep the batch.
+    """
     if now.global_batch == before.global_batch:
         return now.accumulated
     accumulated, rest = divmod(before.global_batch, now.processes * now.batch_size)
@@ -152,12 +165,12 @@ def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
     )
 
 
-def _iteration(before: BatchLayout, now: BatchLayout, meta: dict[str, Any], name: str) -> int:
+def _iteration(before: BatchLayout, now: BatchLayout, meta: Mapping[str, Any], name: str) -> int:
     """Return the iteration in the layout ``now`` that follows the steps done in ``before``."""
     epoch, iteration = meta["epoch"], meta["iter"]
     if before == now:
         return iteration
-    # Count both sides in optimiser steps, the only unit with the same meaning in two layouts.
+    # Count in optimiser steps, because only they mean the same in both layouts.
     steps = (iteration - epoch * before.iters_per_epoch) // before.accumulated
     in_epoch = before.iters_per_epoch // before.accumulated
     if before.samples != now.samples and steps not in (0, in_epoch):

@@ -18,6 +18,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,9 @@ import torch
 from mmengine.logging import HistoryBuffer, print_log
 
 from sce_video.engine.batch_layout import layout_of
+from sce_video.engine.config.differences import differences
 from sce_video.engine.config.snapshot import (
-    differences,
+    ConfigData,
     foreign_classes,
     imports_of,
     plain,
@@ -41,6 +43,7 @@ from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import atomic_file, local_copy, regular_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
+from sce_video.utils.records import at
 from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # for callers
 from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import is_url
@@ -48,13 +51,17 @@ from sce_video.utils.storage import is_url
 if TYPE_CHECKING:
     from mmengine.runner import Runner
 
+#: Description of a checkpoint or of a training run, as JSON data.
+Provenance = dict[str, Any]
 #: Attribute bit that marks a zip record as a folder. Files of torch.save never set it.
 _FOLDER = 0x10
+#: Largest number of parts in a value of :func:`is_plain`.
 _MAX_PLAIN_PARTS = 10**6
 #: Message hub key for the name of a stopped training run's checkpoint.
 STOP_CHECKPOINT = "stop_checkpoint"
 #: File name prefix of checkpoints that a validation metric selects (mmengine's save_best).
 BEST = "best_"
+#: Names of the checkpoint files that mmengine's and this package's hooks write.
 _OWN_NAME = re.compile(r"(best|epoch|iter)_[\w.-]*\.pth")
 
 
@@ -103,9 +110,12 @@ _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
-    """Check a value that torch has read, and build the buffer of a HistoryRecord."""
-    # A tensor with more numbers than its storage (a stride of 0, sparse, without data) is refused,
-    # because copying it could take any amount of memory. Storage sizes are noted by address.
+    """Check a value that torch has read, and build the buffer of a HistoryRecord.
+
+    The sizes of the tensors' storages are noted in ``storages``, by address.
+    """
+    # Refuse a tensor with more numbers than its storage (a stride of 0, sparse, without data),
+    # because a copy of it could take any amount of memory.
     if isinstance(value, torch.Tensor):
         plain = value.layout is torch.strided and not (value.is_meta or value.is_nested)
         if not plain or value.nbytes > value.untyped_storage().nbytes():
@@ -127,17 +137,17 @@ def load_checkpoint_file(
 ) -> dict:
     """Read a checkpoint without executing code that it may contain.
 
-    torch does not verify the checksums that it stores, so they are compared here first. Files
-    written by torch < 1.6 have no checksums. If one is damaged, only truncation is detected.
+    torch does not verify the checksums that it stores, so they are verified here first. A file
+    written by torch < 1.6 has no checksums, so only truncation is detected.
 
     Args:
         path: A checkpoint or ``.safetensors`` file, its URL (:mod:`sce_video.utils.storage`), or a
             local folder (:func:`~sce_video.utils.run_files.newest_checkpoint`).
         map_location: Device for the tensors, as for :func:`torch.load`. ``.safetensors`` files are
             always read to the CPU.
-        merge_adapters: Whether LoRA adapters are merged into the weights
+        merge_adapters: Whether to merge LoRA adapters into the weights
             (:func:`~sce_video.models.modules.lora.merged_weights`). Only a resumed training run
-            needs them separate.
+            needs separate adapters.
 
     Raises:
         FileNotFoundError: If the file does not exist, or the folder contains no checkpoints.
@@ -150,7 +160,9 @@ def load_checkpoint_file(
         return load_weights_file(path)
     path = local_copy(path, newest=True)
     if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {name} (local files, s3:// and gs:// are read)")
+        raise FileNotFoundError(
+            f"there is no checkpoint at {name}. Give a file, a folder, an s3:// or a gs:// URL"
+        )
     try:
         _check_archive(path)
         with torch.serialization.safe_globals(_MMENGINE_STAND_INS):
@@ -160,18 +172,18 @@ def load_checkpoint_file(
         if sum(storages.values()) > path.stat().st_size:
             raise pickle.UnpicklingError("tensors larger than the file")
         if merge_adapters and isinstance(checkpoint, dict):
-            inner = isinstance(checkpoint.get("state_dict"), dict)
-            weights = checkpoint["state_dict"] if inner else checkpoint
+            inner = at(checkpoint, "state_dict", dict)
+            weights = checkpoint if inner is None else inner
             if any(str(name).endswith(ADAPTER) for name in weights):
                 weights = merged_weights(weights)
-                checkpoint = {**checkpoint, "state_dict": weights} if inner else weights
+                checkpoint = weights if inner is None else {**checkpoint, "state_dict": weights}
     except pickle.UnpicklingError as error:
         # torch's own message advises weights_only=False, which would run the code.
         text = str(error)
         ends = (text.partition(mark)[2] for mark in ("WeightsUnpickler error: ", "source.\n"))
         detail = next(filter(None, ends), text)
         raise ValueError(
-            f"{name} contains more than plain data and is not loaded, since that could run code: "
+            f"{name} contains more than plain data. It is not loaded, because that could run code: "
             f"{detail.strip().splitlines()[0][:500]}"
         ) from None
     except Exception as error:  # a damaged file can raise any error: TypeError, IndexError, ...
@@ -184,7 +196,7 @@ def load_checkpoint_file(
 
 
 def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
-    """Return the first readable checkpoint, or None, and warn about unreadable ones before it."""
+    """Return the first readable checkpoint, or None, and warn about each one that is not."""
     for path in paths:
         try:
             load_checkpoint_file(path)
@@ -197,9 +209,9 @@ def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
 
 def _check_archive(path: Path) -> None:
     """Raise ValueError unless the file is an undamaged archive in the form that torch writes."""
-    # torch writes no compressed or overlapping records, but it would read them, and a small file
-    # of such records unpacks to any size. torch does not verify the stored CRC-32 either.
-    # Verifying it here takes 0.1 s for 400 MB in the page cache; torch.load itself takes 0.2 s.
+    # torch never writes compressed or overlapping records, but it would read them, and a small file
+    # of such records can unpack to any size. torch does not verify the stored CRC-32 either. For
+    # 400 MB in the page cache, verifying it takes 0.1 s, and torch.load takes another 0.2 s.
     with open(path, "rb", opener=regular_file) as file:
         start = file.read(2)
         if not zipfile.is_zipfile(file):
@@ -214,11 +226,11 @@ def _check_archive(path: Path) -> None:
             stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
             if not stored or sum(record.file_size for record in records) > path.stat().st_size:
                 raise ValueError("its records are compressed, which torch.save does not do")
-            if start != b"PK":  # torch reads an archive that follows other bytes as a pickle
+            if start != b"PK":  # torch reads a file with other bytes before the archive as a pickle
                 if start[:1] == b"\x80":
                     return
                 raise ValueError("it was not written by torch.save")
-            # torch leaves the memory uninitialised if a record is marked as a folder.
+            # If a record is marked as a folder, torch leaves the memory uninitialised.
             damaged = next((r.filename for r in records if r.external_attr & _FOLDER), None)
             if damaged is None and any(r.CRC for r in records):  # torch may have stored no CRCs
                 damaged = archive.testzip()
@@ -229,7 +241,8 @@ def _check_archive(path: Path) -> None:
 def file_sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file's content as a hexadecimal string.
 
-    For a URL, hash the version that this process has read; for a folder, its newest checkpoint.
+    For a URL, the version that this process has read is hashed. For a folder, its newest checkpoint
+    is hashed.
     """
     with open(
         local_copy(path if is_url(path) else newest_checkpoint(path)), "rb", opener=regular_file
@@ -237,32 +250,44 @@ def file_sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> dict[str, Any]:
+def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> Provenance:
     """Describe the origin of a checkpoint's weights, for checkpoints and results made from them.
 
-    The description contains ``path``, ``sha256`` and, if the file records them, ``epoch``,
-    ``benchmark`` (the result that its recipe reproduces), ``training`` (:func:`record_training`),
-    ``selected`` (how ``save_best`` chose it) and ``pretrained`` (the same description of the
-    network from which training started, or "random"). ``other_weights`` is True if the training run
-    did not write these weights.
+    The description contains ``path``, ``sha256`` and, if the file records them:
+
+    - ``epoch``;
+    - ``benchmark``: the result that its recipe reproduces;
+    - ``selected``: how ``save_best`` chose it;
+    - ``pretrained``: a description of the network from which training started, or "random";
+    - ``training``: the record of :func:`record_training`;
+    - ``other_weights``: True if the weights are not those that the training run wrote.
+
+    Args:
+        path: Path of the file.
+        checkpoint: Content of the file; None reads it.
     """
     content = load_checkpoint_file(path) if checkpoint is None else checkpoint
-    meta = {**content.get("meta", {}), "training": recorded_training(content)}
-    meta["epoch"] = meta.get("trained_epochs", meta.get("epoch"))  # if they are counted separately
-    names = ("epoch", "benchmark", "selected", "pretrained", "training")
-    known = {name: meta[name] for name in names if meta.get(name) is not None}
-    plain_ones = {name: value for name, value in known.items() if is_plain(value)}
+    stated = ("epoch", "benchmark", "selected", "pretrained")
+    found = {name: at(content, f"meta.{name}") for name in stated}
+    # "epoch" lacks the epoch that has just ended if the checkpoint is written by iterations.
+    if (epochs := at(content, "meta.trained_epochs")) is not None:
+        found["epoch"] = epochs
+    found["training"] = recorded_training(content)
+    known = {name: v for name, v in found.items() if v is not None and is_plain(v)}
     if not has_own_weights(content):
-        # Reading a file merges its adapters, so the separate weights are needed for comparison.
-        adapters = (meta["training"].get("config") or {}).get("lora")
+        # Reading a file merges its adapters, so read them separately for the comparison.
+        adapters = at(found["training"], "config.lora")
         whole = load_checkpoint_file(path, merge_adapters=False) if adapters else {}
         if not (adapters and has_own_weights(whole)):
-            plain_ones["other_weights"] = True
-    return {"path": str(path), "sha256": file_sha256(path), **plain_ones}
+            known["other_weights"] = True
+    return {"path": str(path), "sha256": file_sha256(path), **known}
 
 
 def weights_sha256(weights: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of tensors with their names, types and shapes, in any file format."""
+    """Return the SHA-256 of tensors with their names, types and shapes.
+
+    It does not depend on the file format of the tensors.
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         if isinstance(tensor, torch.Tensor):
@@ -274,13 +299,15 @@ def weights_sha256(weights: Mapping[str, Any]) -> str:
 
 
 def has_own_weights(content: Mapping[str, Any]) -> bool:
-    """Return whether the weights have the hash that their training run recorded, if it did."""
-    meta, weights = content.get("meta"), content.get("state_dict")
-    record = meta.get("training") if isinstance(meta, dict) else None
-    noted = record.get("weights_sha256") if isinstance(record, dict) else None
-    if noted is None:
+    """Return whether the weights have the hash that their training run recorded.
+
+    Without a recorded hash, they count as the run's own weights.
+    """
+    recorded = at(content, "meta.training.weights_sha256")
+    if recorded is None:
         return True
-    return isinstance(weights, dict) and weights_sha256(weights) == noted
+    weights = at(content, "state_dict", dict)
+    return weights is not None and weights_sha256(weights) == recorded
 
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
@@ -290,17 +317,17 @@ def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
         WriteError: If the file cannot be written.
     """
     with atomic_file(path) as unfinished:
-        with open(unfinished, "wb") as file:  # from a path, torch would store its name in the file
+        with open(unfinished, "wb") as file:  # torch would store the name of a path in the file
             try:
                 torch.save(checkpoint, file)
-            except RuntimeError as error:  # torch finishes the archive after a failed write
+            except RuntimeError as error:  # torch also fails when it tries to finish the archive
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
                 raise
 
 
 def pack_message_hub(state: dict) -> dict:
-    """Convert the state of mmengine's message hub to plain data, without other objects."""
+    """Convert the state of mmengine's message hub to plain data, and leave out other objects."""
     histories = {}
     for name, buffer in state["log_scalars"].items():
         values, counts = (torch.from_numpy(np.asarray(data)) for data in buffer.data)
@@ -311,10 +338,10 @@ def pack_message_hub(state: dict) -> dict:
 
 
 def unpack_message_hub(state: dict, folder: str | Path) -> dict:
-    """Undo :func:`pack_message_hub`, and leave a state that mmengine itself saved unchanged.
+    """Convert the state of :func:`pack_message_hub` back, or accept a state that mmengine saved.
 
-    Hooks remove the checkpoints that the state lists. It may be untrusted, so every name that is
-    not a checkpoint in ``folder``, the training run's work folder, is left out.
+    Hooks remove the checkpoints that the state lists. The state may be untrusted, so every name
+    that is not a checkpoint in ``folder``, the training run's work folder, is left out.
     """
     info = {}
     for name, value in state["runtime_info"].items():
@@ -337,8 +364,8 @@ def unpack_message_hub(state: dict, folder: str | Path) -> dict:
 def is_plain(value: Any) -> bool:
     """Return whether a value consists only of numbers, strings, None and containers of them.
 
-    A value with more than a million parts is refused, because nested lists that share their
-    elements can expand to any size.
+    A value with more than a million parts does not count as plain, because nested lists that share
+    their elements can expand to any size.
     """
     left, todo = _MAX_PLAIN_PARTS, [value]
     while todo:
@@ -375,12 +402,12 @@ def set_random_states(states: dict) -> None:
         torch.cuda.set_rng_state(states["cuda"].cpu())
 
 
-#: Endings of classes whose pickles fill them like a dict. A plain dict replaces them.
+#: Endings of the names of classes that a pickle fills like a dict. A plain dict replaces them.
 _DICTS = (".AttributeDict", ".defaultdict")
 
 
 class _EmptyRecord:
-    """Stand-in for any class or function in a file. It accepts all arguments and keeps none."""
+    """Stand-in for any class or function in a file. It accepts any arguments and keeps nothing."""
 
     def __new__(cls, *_: Any) -> _EmptyRecord:
         return super().__new__(cls)
@@ -397,7 +424,7 @@ class _DictRecord:
 
 
 def load_third_party_checkpoint(path: str | Path) -> dict:
-    """Read a file of ``torch.save``, with empty records instead of other packages' objects.
+    """Read a file of ``torch.save``, with empty records in place of other packages' objects.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -417,51 +444,51 @@ def load_third_party_checkpoint(path: str | Path) -> dict:
         return load_checkpoint_file(path)
 
 
-# -- what a checkpoint says about its training -----------------------------------------------------
+# -- the record of a training run in its checkpoints -----------------------------------------------
 
 
-def record_training(
-    runner: Runner, resumed: dict[str, Any] | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def record_training(runner: Runner, resumed: Provenance | None) -> tuple[ConfigData, Provenance]:
     """Describe a training run by its resolved config and by facts that no config states.
 
     Args:
         runner: The runner with a built model and training dataset.
-        resumed: Record in the checkpoint from which the training run was resumed, empty if it
-            contains none; None if the training run was not resumed.
+        resumed: Record in the checkpoint from which the training run was resumed, with the earlier
+            changes of settings in ``changed``; None if the training run was not resumed.
 
     Returns:
-        The config, with the number of epochs of the loop (which a budget may set), and a dict:
+        The config, with the loop's number of epochs (which a budget may set), and a dict:
 
-        - ``network``, ``batch_size`` (global), ``max_epochs``;
-        - ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of the video list);
+        - ``network``: the backbone (:func:`describe_network`);
+        - ``data``: the training samples (:class:`SampleFacts`);
+        - ``batch_size``: the global batch;
+        - ``max_epochs``;
         - ``changed``: settings that changed when the training run was resumed;
-        - ``code`` (:func:`~sce_video.engine.run_json.describe_code`);
-        - ``foreign_classes``: classes of other packages; ``imports``: the modules of these classes.
+        - ``code``: versions of the code (:func:`~sce_video.engine.run_json.describe_code`);
+        - ``foreign_classes``: classes of other packages;
+        - ``imports``: the modules of these classes.
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
-    if "max_epochs" in (config.get("train_cfg") or {}):
+    if at(config, "train_cfg.max_epochs") is not None:
         config["train_cfg"]["max_epochs"] = runner.max_epochs
     data = describe_samples(runner.train_dataloader.dataset)
-    if "ann_file" in data:
+    if data.ann_file is not None:
         with suppress(OSError):  # the video list may have been removed since
-            data["ann_sha256"] = file_sha256(data["ann_file"])
+            data = replace(data, ann_sha256=file_sha256(data.ann_file))
     changed: list[str] = []
-    if resumed is not None and not isinstance(resumed.get("config"), dict):
+    if resumed is not None and at(resumed, "config", dict) is None:
         changed = ["the earlier part has no record"]
     elif resumed is not None:
-        changed = [*resumed.get("changed", ()), *map(str, differences(config, resumed["config"]))]
-        before = resumed.get("data") or {}
-        changed += [
-            f"{name} of the training data: {data.get(name)} -> {before.get(name)}"
-            for name in ("samples", "num_classes")  # not the paths, because the folder may move
-            if data.get(name) != before.get(name)
-        ]
+        changed = [*resumed["changed"], *map(str, differences(config, resumed["config"]))]
+        # Paths are not compared, because the folder may have moved.
+        for name, own in (("samples", data.samples), ("num_classes", data.num_classes)):
+            before = at(resumed, f"data.{name}")
+            if own != before:
+                changed.append(f"{name} of the training data: {own} -> {before}")
     return config, {
         "network": describe_network(runner),
-        "data": data,
-        "batch_size": (config.get("train_dataloader") or {}).get("batch_size"),
+        "data": data.row(),
+        "batch_size": at(config, "train_dataloader.batch_size"),
         "max_epochs": runner.max_epochs,
         "changed": changed,
         "code": describe_code(),
@@ -470,34 +497,67 @@ def record_training(
     }
 
 
-def describe_network(runner: Runner) -> dict[str, Any]:
+def describe_network(runner: Runner) -> dict[str, object]:
     """Return the backbone's config and its number of parameters, which implies its width."""
     model = unwrap_model(runner.model)
     backbone = getattr(model, "backbone", model)
-    config = plain((runner.cfg.get("model") or {}).get("backbone")) or {}
+    config = plain(at(runner.cfg, "model.backbone")) or {}
     return {**config, "parameters": sum(p.numel() for p in backbone.parameters())}
 
 
-def describe_samples(dataset: Any) -> dict[str, Any]:
-    """Return the source and number of a dataset's samples as plain data.
+@dataclass(frozen=True)
+class SampleFacts:
+    """Source and number of a dataset's samples, as far as they are known.
 
-    ``num_classes`` counts the different labels, and ``films`` lists the films of AVA.
+    Attributes:
+        type: Class of the dataset.
+        samples: Number of samples.
+        kind: Kind of the samples, such as ``video`` or ``image``.
+        name: Name of a published set.
+        split: Split of the set.
+        data_root: Folder of the files.
+        ann_file: List of the files.
+        num_classes: Number of different labels.
+        classes: Names of the classes.
+        films: Number of films, for AVA.
+        ann_sha256: SHA-256 of the list.
     """
-    found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
-    for name in ("kind", "name", "split", "data_root", "ann_file"):
-        if getattr(dataset, name, None) is not None:
-            found[name] = str(getattr(dataset, name))
+
+    type: str = ""
+    samples: int | None = None
+    kind: str | None = None
+    name: str | None = None
+    split: str | None = None
+    data_root: str | None = None
+    ann_file: str | None = None
+    num_classes: int | None = None
+    classes: list[str] | None = None
+    films: int | None = None
+    ann_sha256: str | None = None
+
+    def row(self) -> dict[str, object]:
+        """Return the known facts as JSON data."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def describe_samples(dataset: Any) -> SampleFacts:
+    """Describe the samples of a dataset by the attributes that it has."""
+    names = ("kind", "name", "split", "data_root", "ann_file")
+    stated = {name: getattr(dataset, name, None) for name in names}
     labels = np.asarray(getattr(dataset, "labels", ()))
-    if (labels >= 0).any():
-        found["num_classes"] = len(np.unique(labels[labels >= 0]))
-    if classes := (getattr(dataset, "metainfo", None) or {}).get("classes"):
-        found["classes"] = [str(name) for name in classes]
-    if hasattr(dataset, "num_films"):
-        found["films"] = dataset.num_films
-    return found
+    labels = labels[labels >= 0]
+    classes = at(getattr(dataset, "metainfo", None), "classes")
+    return SampleFacts(
+        type=type(dataset).__name__,
+        samples=len(dataset),
+        num_classes=len(np.unique(labels)) if len(labels) else None,
+        classes=[str(name) for name in classes] if classes else None,
+        films=getattr(dataset, "num_films", None),
+        **{name: None if value is None else str(value) for name, value in stated.items()},
+    )
 
 
-def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
+def record_selection(runner: Runner, filename: str) -> dict[str, object] | None:
     """Return the metric, value and validation list by which ``save_best`` chose a checkpoint.
 
     Return None unless ``filename`` is ``best_<metric>_epoch_<N>.pth``. The best value so far is
@@ -506,22 +566,24 @@ def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
     if not filename.startswith(BEST):
         return None
     data = describe_samples(runner.val_dataloader.dataset)
-    found: dict[str, Any] = {
+    found = {
         "metric": filename.removeprefix(BEST).rpartition("_epoch_")[0],
         "value": float(runner.message_hub.get_info("best_score", float("nan"))),
-        "data_root": data.get("data_root", ""),
-        **{name: data[name] for name in ("split", "ann_file") if name in data},
+        "data_root": data.data_root or "",
+        "split": data.split,
+        "ann_file": data.ann_file,
+        "ann_sha256": None if data.ann_file is None else file_sha256(data.ann_file),
     }
-    if "ann_file" in data:
-        found["ann_sha256"] = file_sha256(data["ann_file"])
-    return found
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def selected_on(selected: dict[str, Any], data: dict[str, Any]) -> bool:
-    """Return whether a checkpoint was selected (:func:`record_selection`) on its test data.
+def selected_on(selected: Mapping[str, object], data: Mapping[str, object]) -> bool:
+    """Return whether a checkpoint was selected on the data that it is tested on.
 
-    ``data`` describes the test set by its ``ann_sha256`` or, if it has no video list, by
-    ``data_root`` and ``split``.
+    Args:
+        selected: Record of :func:`record_selection`.
+        data: Description of the test set. The sets are compared by their ``ann_sha256`` or, without
+            a list, by ``data_root`` and ``split``.
     """
     keys = ("ann_sha256",) if selected.get("ann_sha256") else ("data_root", "split")
     return all(selected.get(key) == data.get(key) for key in keys)

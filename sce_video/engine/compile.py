@@ -1,7 +1,12 @@
-"""Faster computation of the same backbones: torch.compile, and spatial convolutions in 2-D."""
+"""Faster and safer computation of the same backbones.
+
+:func:`compile_backbones` uses torch.compile, :func:`fold_backbones` computes spatial convolutions
+in 2-D, and :func:`guard_small_convolutions` avoids wrong gradients in bf16 on a CPU.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,10 +15,10 @@ from torch.nn import functional as F
 
 
 class FoldedConv3d(nn.Conv3d):
-    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images with the same weights.
+    """A ``Conv3d`` with a 1 x k x k kernel that is computed as a 2-D convolution of all frames.
 
-    Libraries have more and faster kernels for images. In ``channels_last_3d`` memory the folding is
-    a view; otherwise it copies.
+    Libraries have more and faster kernels for images. In ``channels_last_3d`` memory, the frames
+    are a view of the clip. Otherwise, they are copied.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -30,9 +35,9 @@ class FoldedConv3d(nn.Conv3d):
 def compile_backbones(model: nn.Module, options: Any) -> int:
     """Compile every module named ``backbone`` of a bare model in place, for training.
 
-    Graphs have static shapes unless the options say otherwise. In evaluation mode, the backbones
-    run eagerly. Otherwise, an evaluation before the first step would show other shapes, and torch
-    would compile the training step with symbolic sizes and slower kernels.
+    Graphs have static shapes unless the options set ``dynamic``. In evaluation mode, the backbones
+    run eagerly. Otherwise, torch would see different shapes in an evaluation before the first step,
+    and compile the training step with symbolic sizes and slower kernels.
 
     Returns:
         The number of backbones.
@@ -60,7 +65,7 @@ def compile_backbones(model: nn.Module, options: Any) -> int:
 class _CompiledInTraining:
     """Forward pass of a module that is compiled in training mode only."""
 
-    def __init__(self, module: nn.Module, options: dict[str, Any]) -> None:
+    def __init__(self, module: nn.Module, options: Mapping[str, Any]) -> None:
         self.module, self.eager = module, module.forward
         self.compiled = torch.compile(module.forward, **options)
 
@@ -71,9 +76,9 @@ class _CompiledInTraining:
 
 
 def fold_backbones(model: nn.Module) -> int:
-    """Let all backbones compute spatial convolutions in 2-D, and return the number of them.
+    """Make all backbones compute spatial convolutions in 2-D, and return their number.
 
-    Names and values of the weights do not change.
+    The names and values of the weights do not change.
 
     Raises:
         ValueError: If there are no such convolutions, as in image networks and transformers.
@@ -88,16 +93,17 @@ def fold_backbones(model: nn.Module) -> int:
     count = _replace(model, dict.fromkeys(spatial, FoldedConv3d))
     if not count:
         raise ValueError(
-            "conv_2d=True: the backbone has no three-dimensional convolution over space alone"
+            "conv_2d=True has no effect, because the backbone has no 3-D convolutions that cover "
+            "only space. Remove it"
         )
     return count
 
 
 def _replace(module: nn.Module, classes: dict[Any, type]) -> int:
-    """Replace convolutions inside a module by others of the same state, and count them.
+    """Replace convolutions inside a module with new ones that have the same state, and count them.
 
     Args:
-        module: Module with the convolutions, which may appear in several places.
+        module: Module that contains the convolutions, possibly in several places.
         classes: Class of the new convolution for each old one.
     """
     made: dict[Any, Any] = {}
@@ -115,13 +121,13 @@ def _backbones(model: nn.Module) -> list[nn.Module]:
 
 
 class _LeavesBf16(nn.Module):
-    """Parent of convolutions that compute in float32 what oneDNN gets wrong in bf16."""
+    """Parent of convolutions that compute in float32 if oneDNN would be wrong in bf16."""
 
-    # Under bf16 autocast on a CPU, the gradient of its weights is wrong if the input is smaller
-    # than the kernel. It is NaN, infinite, or finite but unrelated to the correct gradient, because
-    # the operator reads uninitialised memory. Some sizes also corrupt the heap. This was found for
-    # two frames and a kernel of three, for inputs of one pixel with a stride, and for other sizes
-    # (torch 2.6 to 2.13, AMD EPYC with avx512_bf16).
+    # Under bf16 autocast on a CPU, the gradient of the weights is wrong if the input is smaller
+    # than the kernel. It is NaN, infinite, or unrelated to the correct gradient, because the
+    # operator reads uninitialised memory. For some sizes, the operator also corrupts the heap. This
+    # was found for two frames and a kernel of three, for inputs of one pixel with a stride, and for
+    # other sizes (torch 2.6 to 2.13, AMD EPYC with avx512_bf16).
 
     def forward(self, input: Tensor) -> Tensor:
         on_cpu = input.device.type == "cpu" and torch.is_autocast_enabled("cpu")
@@ -141,9 +147,10 @@ _CLASSES: dict[type, type] = {
 
 
 def guard_small_convolutions(module: nn.Module) -> int:
-    """Make convolutions of a module leave bf16 where it is wrong, and return their number.
+    """Make a module's convolutions use float32 if bf16 would be wrong, and return their number.
 
-    Convolutions without padding are correct. The names and values of the weights do not change.
+    Convolutions without padding are always correct. The names and values of the weights do not
+    change.
     """
     found: list[Any] = [part for part in module.modules() if type(part) in _CLASSES]
     found = [c for c in found if isinstance(c.padding, str) or any(c.padding)]
@@ -154,7 +161,8 @@ def too_small(conv: nn.Conv3d | nn.Conv2d, sizes: tuple[int, ...]) -> bool:
     """Return whether oneDNN may be wrong for inputs of these sizes, (T, H, W) or (H, W).
 
     A thousand combinations of kernels (3, 5, 7), sizes and strides were tried in bf16. Results were
-    wrong only for fewer frames than the kernel, or a height or width below half of the kernel.
+    wrong only for clips with fewer frames than the kernel, or with a height or width below half the
+    kernel's.
     """
     spans = [d * (k - 1) + 1 for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
     small = [size <= span // 2 for size, span in zip(sizes, spans, strict=True)]

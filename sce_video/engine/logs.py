@@ -1,7 +1,7 @@
-"""Logs of a run: on a terminal, in files, in trackers.
+"""Logs of a run on a terminal, in files and in trackers.
 
-If a log cannot be written, there is one warning and the run continues, because only checkpoints are
-its result. If these cannot be written either, the run ends.
+If a log cannot be written, one warning is printed and the run continues, because its result is the
+checkpoints. If a checkpoint cannot be written, the run ends.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from sce_video.options.training import TRACKERS
 from sce_video.registry import HOOKS, LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, write_error
+from sce_video.utils.records import at
 
-#: Beginnings of mmengine's messages that are useless to a user and go to the log file only.
+#: Beginnings of mmengine's messages that do not help a user and go only to the log file.
 _FILE_ONLY = (
     "Exp name:",
     "Distributed training is not used",
@@ -48,9 +49,9 @@ _FILE_ONLY = (
 
 
 def prepare_handlers(logger: logging.Logger) -> None:
-    """Keep details off the screen, and report once that a handler cannot write.
+    """Keep details off the screen, and report only once that a handler cannot write.
 
-    The details are the environment, the config, the hook table and similar messages. If a disk is
+    The details are the environment, the config, the hook table and similar messages. If the disk is
     full, ``logging`` itself would print a traceback for every message.
     """
     reported: set[logging.Handler] = set()
@@ -63,12 +64,12 @@ def prepare_handlers(logger: logging.Logger) -> None:
             reported.add(handler)
             text = write_error(getattr(handler, "baseFilename", "the log to the terminal"), error)
             with suppress(OSError):  # stderr may be on the same disk
-                print(f"warning: {text}; the run goes on", file=sys.stderr)
+                print(f"warning: {text}. The run goes on", file=sys.stderr)
 
     for handler in logger.handlers:
         handler.handleError = partial(report, handler, handler.handleError)  # type: ignore
         if type(handler) is logging.StreamHandler:
-            handler.addFilter(_for_the_screen)  # added only once
+            handler.addFilter(_for_the_screen)  # has no effect if it is added again
 
 
 def _for_the_screen(record: logging.LogRecord) -> bool:
@@ -79,7 +80,7 @@ def _no_train_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Epoch(train)")
 
 
-# Seconds between two drawings, because each takes two milliseconds of the training thread.
+#: Seconds between two drawings. Each drawing takes two milliseconds of the training thread.
 _EVERY = 0.5
 
 
@@ -87,9 +88,9 @@ _EVERY = 0.5
 class ScreenProgressHook(Hook):
     """Hook that shows two lines at the bottom of a terminal: epoch, time left, loss, kNN and speed.
 
-    All other messages appear above them, and the lines of the training log are only in the log
-    file. If stdout is not a terminal, nothing changes. Nothing is read from the device, because the
-    hook shows the logged numbers.
+    All other messages appear above these lines, and the lines of the training log go only to the
+    log file. If stdout is not a terminal, nothing changes. The hook shows the numbers that were
+    logged last, so it does not read from the device.
     """
 
     priority = "LOWEST"
@@ -120,10 +121,11 @@ class ScreenProgressHook(Hook):
 
 
 class _Screen:
-    """The lines at the bottom, with all handlers of a logger writing above them."""
+    """Lines at the bottom of a terminal, above which all handlers of a logger write."""
 
     def __init__(self, logger: logging.Logger) -> None:
-        from rich.console import Console, Group  # here: a log file need not pay for the import
+        # Imported here, because a run without a terminal does not need it.
+        from rich.console import Console, Group
         from rich.live import Live
         from rich.progress import BarColumn, Progress, TextColumn
         from rich.text import Text
@@ -135,8 +137,8 @@ class _Screen:
         self._bar = Progress(*columns)
         self._task = self._bar.add_task("", left="")
         self._text = Text(no_wrap=True, overflow="ellipsis")
-        # Do not refresh automatically, because that needs a thread, whose locks a forked worker
-        # would inherit.
+        # Do not refresh automatically, because this needs a thread, and a forked loader worker
+        # would inherit the locks that it holds.
         shown, console = Group(self._bar, self._text), Console(file=sys.stdout)
         self._live = Live(shown, console=console, auto_refresh=False)
         self.numbers: dict[str, Any] = {}
@@ -144,7 +146,7 @@ class _Screen:
         self._live.start()
         for handler in self._streams:
             handler.addFilter(_no_train_line)
-            handler.setStream(sys.stdout)  # rich's, which writes above the lines
+            handler.setStream(sys.stdout)  # rich has replaced it by one that writes above the lines
         _open_screens.add(self)
         atexit.register(self.close)  # shows the cursor again
 
@@ -163,7 +165,7 @@ class _Screen:
             self.restore()
 
     def restore(self) -> None:
-        """Let the logger and Python write to the terminal itself."""
+        """Make the logger and Python write directly to the terminal again."""
         _open_screens.discard(self)
         atexit.unregister(self.close)
         sys.stdout, sys.stderr = self._output
@@ -176,7 +178,7 @@ _open_screens: set[_Screen] = set()
 
 
 def _leave_in_child() -> None:
-    for screen in list(_open_screens):  # a loader worker must not draw
+    for screen in list(_open_screens):  # because a loader worker must not draw
         screen.restore()
 
 
@@ -199,9 +201,9 @@ def describe_numbers(numbers: Mapping[str, Any]) -> str:
 
 @VISBACKENDS.register_module()
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
-    """Writer of mmengine's event files that raises a failed write's error with the next call."""
+    """Writer of mmengine's event files. The next call raises the error of a failed write."""
 
-    # TensorBoard writes in a thread, and Python would print the thread's exception in full.
+    # TensorBoard writes in a thread, and Python would print a traceback of the thread's error.
 
     def _init_env(self) -> None:
         self._other_hook = threading.excepthook
@@ -223,10 +225,10 @@ class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
 
 @VISUALIZERS.register_module()
 class Visualizer(mmengine.visualization.Visualizer):
-    """Variant of mmengine's visualizer that drops a backend that cannot write, with a warning.
+    """Variant of mmengine's visualizer that warns about a backend that cannot write, and drops it.
 
     An error in the first write, which contains the config, is raised, because nothing has been
-    computed yet. No images are drawn, because importing Matplotlib would take half a second.
+    computed yet. No images are drawn, because importing Matplotlib takes half a second.
     """
 
     def _initialize_fig(self, fig_cfg: dict) -> tuple:
@@ -238,7 +240,7 @@ class Visualizer(mmengine.visualization.Visualizer):
 
     @master_only
     def add_scalars(
-        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
+        self, scalar_dict: dict[str, float], step: int = 0, file_path: str | None = None
     ) -> None:
         self._call_all(lambda backend: backend.add_scalars(scalar_dict, step, file_path))
 
@@ -261,13 +263,18 @@ class Visualizer(mmengine.visualization.Visualizer):
 
 @LOG_PROCESSORS.register_module()
 class MeanLogProcessor(LogProcessor):
-    """Log processor that shows the mean of every value over the window.
+    """Log processor that shows the mean of every value over a window of iterations.
 
-    mmengine averages only values whose names match a pattern, whereas a method's values need not be
-    listed here. Values that are *set* instead of measured are shown as they are: the learning rate,
-    and what a hook declares with :meth:`show_current`. Validation and test logs are the same as in
-    mmengine. ``window_size`` is the number of iterations of the window, and the other arguments are
-    the same as in mmengine.
+    mmengine averages only values whose names match a pattern, so that a method's values would have
+    to be listed. Values that are *set* instead of measured are shown as they are: the learning
+    rate, and the values that a hook declares with :meth:`show_current`. The logs of validations and
+    tests are mmengine's.
+
+    Args:
+        window_size: Iterations in the window.
+        by_epoch: Same as in mmengine.
+        custom_cfg: Same as in mmengine.
+        num_digits: Same as in mmengine.
     """
 
     def __init__(
@@ -302,14 +309,15 @@ class MeanLogProcessor(LogProcessor):
         return tag
 
 
-PROJECT = "sce_video"  # project in Weights & Biases, experiment in MLflow
+#: Name of the project in Weights & Biases, and of the experiment in MLflow.
+PROJECT = "sce_video"
 
 
 def add_trackers(cfg: Config, names: Sequence[str]) -> None:
-    """Let a run also log to trackers, whose local files go to its ``work_dir``.
+    """Change a config so that its run also logs to trackers, with local files in its ``work_dir``.
 
     Args:
-        cfg: Config of the training, which is changed.
+        cfg: Config of the training run, with its ``work_dir``.
         names: Names in :data:`~sce_video.options.training.TRACKERS`.
 
     Raises:
@@ -321,22 +329,22 @@ def add_trackers(cfg: Config, names: Sequence[str]) -> None:
         backend, package = TRACKERS[name].backend, TRACKERS[name].package
         if importlib.util.find_spec(package) is None:
             raise ValueError(f"--track {name} needs a package. Run pip install {package}")
-        visualizer = cfg.get("visualizer") or {"type": "Visualizer"}
-        backends = [b for b in visualizer.get("vis_backends") or () if b["type"] != backend]
+        visualizer = at(cfg, "visualizer") or {"type": "Visualizer"}
+        backends = [b for b in at(visualizer, "vis_backends") or () if b["type"] != backend]
         added = {"type": backend, "run_dir": str(Path(cfg.work_dir).resolve())}
         cfg.visualizer = {**visualizer, "vis_backends": [*backends, added]}
 
 
 @VISBACKENDS.register_module()
 class WandbVisBackend(mmengine.visualization.WandbVisBackend):
-    """Variant of mmengine's with the iteration as axis and without a copy of the code.
+    """Variant of mmengine's backend that uses the iteration as axis and does not copy the code.
 
-    ``WANDB_MODE=offline`` writes only to the folder, and ``wandb sync`` uploads it later.
+    With ``WANDB_MODE=offline``, it writes only to the folder, which ``wandb sync`` uploads later.
 
     Args:
         save_dir: Folder of the log, set by the visualizer.
-        run_dir: Work folder, whose name is the name of the run. Its ``wandb/`` contains local
-            files.
+        run_dir: Work folder. Its name is the name of the run, and its sub-folder ``wandb``
+            contains local files.
     """
 
     def __init__(self, save_dir: str, run_dir: str) -> None:
@@ -346,13 +354,13 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
     def _init_env(self) -> None:
         import wandb
 
-        # Otherwise wandb would wrap stdout and stderr.
+        # With its default settings, wandb would wrap stdout and stderr.
         self._init_kwargs["settings"] = wandb.Settings(console="off", silent=True)
         try:
             super()._init_env()
         except wandb.errors.Error as error:
             raise UserError(
-                f"Weights & Biases does not start: {error} Or set WANDB_MODE=offline"
+                f"Weights & Biases does not start: {error} You can also set WANDB_MODE=offline"
             ) from error
         wandb.define_metric("*", step_metric="iter")
 
@@ -362,7 +370,7 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 
     @force_init_env
     def add_scalars(
-        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
+        self, scalar_dict: dict[str, float], step: int = 0, file_path: str | None = None
     ) -> None:
         self._wandb.log({**scalar_dict, "iter": step})
 
@@ -376,11 +384,11 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 
 @VISBACKENDS.register_module()
 class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
-    """Variant of mmengine's with a store in the work folder, and without a copy of that folder.
+    """Variant of mmengine's backend with a store in the work folder, which it does not copy.
 
     ``MLFLOW_TRACKING_URI`` can point to a server instead. The store is ``mlflow.db`` (``mlflow ui
-    --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` if only mlflow-skinny is
-    installed, which has no database.
+    --backend-store-uri sqlite:///RUN/mlflow.db``). If only mlflow-skinny is installed, which has no
+    database, the store is ``mlruns/``.
 
     Args:
         save_dir: Folder of the log, set by the visualizer.
@@ -412,12 +420,12 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        # Log a file, because single settings are longer than MLflow's parameters.
+        # Log a file, because some settings are longer than MLflow's parameters may be.
         self._mlflow.log_text(config.pretty_text, "config.py")
 
     @force_init_env
     def add_scalars(
-        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
+        self, scalar_dict: dict[str, float], step: int = 0, file_path: str | None = None
     ) -> None:
         self._mlflow.log_metrics(scalar_dict, step)
 

@@ -1,9 +1,9 @@
-"""LARS, the optimiser of the paper's pretraining; parameter groups; mixed precision."""
+"""LARS, the optimiser of the paper's pretraining, and parameter groups and mixed precision."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,8 +17,13 @@ from sce_video.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIM
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.stored_arguments import Word, Words
 
+#: A parameter group of torch: its tensors, and settings that differ from the optimiser's defaults.
+ParameterGroup = dict[str, Any]
+#: Types of tensors for which LARS computes in float32.
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
-_EPSILON = 1e-8  # as in SlowFast
+#: Number that SlowFast adds to the norms in the denominator.
+_EPSILON = 1e-8
+#: Keys that a group may have in addition to the settings.
 _GROUP_KEYS = {"params", "param_names", "name", "initial_lr", "lr_scale"}
 
 
@@ -33,31 +38,31 @@ class LARS(Optimizer):
         buffer = momentum * buffer + g               (starts at 0)
         p = p - lr * buffer                          (lr is not part of the buffer)
 
-    Two options make it the LARS of facebookresearch/SlowFast (``slowfast/models/optimizer.py``).
-    With ``separate_norms``, the second line uses the norms of gradient and decay separately. With
+    Two options give the LARS of facebookresearch/SlowFast (``slowfast/models/optimizer.py``). With
+    ``separate_norms``, the second line contains separate norms of gradient and decay. With
     ``nesterov``, the last line is the same as in torch's SGD, for all tensors::
 
         g = g * trust_coefficient * ||p|| / (||grad|| + weight_decay * ||p|| + 1e-8)
                                                      (g = grad if ||p|| or ||grad|| is 0)
         p = p - lr * (g + momentum * buffer)
 
-    Tensors of one dimension or none (biases, the scale and shift of a BN) use ``g = grad``, without
-    weight decay and without rate scaling. The source is the paper, appendix D.3. The order of
-    operations and the exclusions are as in the authors' code (eztorch, ``eztorch/optimizers``). All
-    tensors of a device and dtype are updated together, and the ratios never leave the device, so
-    that a step does not synchronise with the host. For fp16 and bf16 parameters, norms, ratios and
-    scaled updates are fp32. The buffer has the parameter's dtype.
+    Tensors with at most one dimension (biases, the scale and shift of BN) use ``g = grad``, without
+    weight decay and without scaling. The source is the paper, appendix D.3. The order of operations
+    and the exclusions follow the authors' code (eztorch, ``eztorch/optimizers``). All tensors of a
+    device and dtype are updated together, and the ratios never leave the device, so that a step
+    does not synchronise with the host. For fp16 and bf16 parameters, norms, ratios and scaled
+    updates are fp32. The buffer has the parameter's dtype.
 
     Args:
-        params: Tensors, named tensors, or groups of them as in torch; a group may override all
+        params: Tensors, named tensors, or groups of them, as in torch. A group may override all
             settings below.
         lr: Learning rate.
         momentum: Factor of the momentum buffer, in [0, 1).
-        weight_decay: Factor of the parameter that is added to its gradient.
+        weight_decay: Share of a parameter that is added to its gradient.
         trust_coefficient: Norm of a tensor's step relative to its own norm, at ``lr=1`` and without
             momentum.
-        nesterov: Nesterov momentum.
-        separate_norms: Whether gradient and decay enter the ratio by their own norms.
+        nesterov: Whether to use Nesterov momentum.
+        separate_norms: Whether the ratio contains separate norms of gradient and decay.
 
     Raises:
         ValueError: If a value is out of range, a group has an unknown key, or a gradient is sparse.
@@ -79,8 +84,8 @@ class LARS(Optimizer):
         _check(defaults)
         super().__init__(params, defaults)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of tensors, with its own settings or the defaults."""
+    def add_param_group(self, param_group: ParameterGroup) -> None:
+        """Add a group of tensors with its own settings."""
         unknown = sorted(set(param_group) - _GROUP_KEYS - set(self.defaults))
         if unknown:
             raise ValueError(
@@ -91,9 +96,13 @@ class LARS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; the gradients stay unchanged.
+        """Update every parameter that has a gradient. The gradients do not change.
 
-        ``closure``, if given, computes the loss and its gradients again; the loss is returned.
+        Args:
+            closure: Function that computes the loss and its gradients again; None for no function.
+
+        Returns:
+            The loss of the closure.
         """
         loss = None
         if closure is not None:
@@ -108,15 +117,15 @@ class LARS(Optimizer):
                 self._step_tensors(params, group)
         return loss
 
-    def _step_tensors(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """Step tensors of one device and dtype. Either all of them are scaled or none."""
+    def _step_tensors(self, params: list[Tensor], group: ParameterGroup) -> None:
+        """Update tensors of the same device and dtype. Either all of them are scaled, or none."""
         updates, buffers = [], []
         for p in params:
             assert p.grad is not None
             if p.grad.is_sparse:
                 raise ValueError(
-                    f"LARS needs dense gradients, got a sparse one of shape {tuple(p.shape)}: "
-                    "build the embedding with sparse=False"
+                    "LARS needs dense gradients, got a sparse gradient of shape "
+                    f"{tuple(p.shape)}. Build the embedding with sparse=False"
                 )
             updates.append(p.grad)
             if "momentum_buffer" not in self.state[p]:
@@ -132,22 +141,22 @@ class LARS(Optimizer):
         torch._foreach_add_(params, buffers, alpha=-group["lr"])
 
 
-def _check(settings: dict[str, Any]) -> None:
+def _check(settings: Mapping[str, Any]) -> None:
     """Raise ValueError if a setting of a group is out of range."""
     for name in ("lr", "weight_decay", "trust_coefficient"):
         if not 0 <= settings[name] < math.inf:
             raise ValueError(f"{name} must be a finite number of 0 or more, got {settings[name]}")
     if settings["trust_coefficient"] == 0:
-        raise ValueError("trust_coefficient must be above 0, got 0: no weight would ever change")
+        raise ValueError("trust_coefficient must be above 0, or no weight would ever change, got 0")
     if not 0 <= settings["momentum"] < 1:
         raise ValueError(f"momentum must be in [0, 1), got {settings['momentum']}")
 
 
-def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+def _scaled(params: list[Tensor], grads: list[Tensor], group: ParameterGroup) -> list[Tensor]:
     """Scale gradients with weight decay to ``trust_coefficient`` times the parameter's norm."""
     decay, trust = group["weight_decay"], group["trust_coefficient"]
     values: list[Tensor] | tuple[Tensor, ...] = params
-    if params[0].dtype in _LOW_PRECISION:  # ratios overflow or underflow in fp16
+    if params[0].dtype in _LOW_PRECISION:  # because ratios overflow or underflow in fp16
         values = [p.float() for p in params]
         grads = [g.float() for g in grads]
     updates = torch._foreach_add(grads, values, alpha=decay)
@@ -155,7 +164,7 @@ def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) ->
     if group["separate_norms"]:
         grad_norms = torch.stack(torch._foreach_norm(grads))
         ratios = trust * param_norms / (grad_norms + decay * param_norms + _EPSILON)
-        ratios = ratios * (grad_norms > 0)  # without a gradient there is no decay
+        ratios = ratios * (grad_norms > 0)  # a parameter without a gradient does not decay
         scaled = param_norms > 0
     else:
         update_norms = torch.stack(torch._foreach_norm(updates))
@@ -167,27 +176,30 @@ def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) ->
     return list(updates)
 
 
-# _NormBase is the parent of all batch and instance norms, SyncBN included.
+#: Normalisation layers. _NormBase is the parent of all batch and instance norms, including SyncBN.
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class NoNormDecayConstructor:
-    """Constructor of the optimiser with two parameter groups: norms have no weight decay.
+    """Constructor of an optimiser with two parameter groups, in which norms have no weight decay.
 
-    Everything else is decayed, biases included, as in SlowFast with ``BN.WEIGHT_DECAY`` 0
-    (models/optimizer.py). ``paramwise_cfg=dict(no_decay=["bias", "position_time"])`` also excludes
-    parameters with these names, because vision transformers decay neither biases nor position
-    embeddings. mmengine's ``norm_decay_mult`` instead makes a group, and a line in the log, for
-    every tensor.
+    All other parameters decay, including biases, as in SlowFast with ``BN.WEIGHT_DECAY`` 0
+    (models/optimizer.py). mmengine's ``norm_decay_mult`` would make a group, and a line in the log,
+    for every tensor.
 
-    ``paramwise_cfg=dict(layer_decay=0.75)`` makes two groups for every layer of the backbone
-    (:class:`~sce_video.models.backbones.common.FreezableBackbone`): of L layers, the one at depth d
-    has 0.75^(L - d) times the learning rate, and the last norm and the heads have the whole rate
-    (microsoft/unilm, beit/optim_factory.py; facebookresearch/mae, util/lr_decay.py). The factor is
-    ``lr_scale`` of a group, and :class:`~sce_video.engine.schedules.ScheduleHook` keeps it.
+    ``no_decay`` excludes further parameters, because vision transformers decay neither biases nor
+    position embeddings. ``layer_decay`` makes two groups for every layer of the backbone
+    (:class:`~sce_video.models.backbones.common.FreezableBackbone`). With ``layer_decay=0.75`` and L
+    layers, the layer at depth d has 0.75^(L - d) times the learning rate, and the last norm and the
+    heads have the full rate (microsoft/unilm, beit/optim_factory.py; facebookresearch/mae,
+    util/lr_decay.py). The factor is a group's ``lr_scale``, which
+    :class:`~sce_video.engine.schedules.ScheduleHook` keeps.
 
-    ``optim_wrapper_cfg`` is the config of the wrapper and, under ``optimizer``, of the optimiser.
+    Args:
+        optim_wrapper_cfg: Config of the wrapper and, under ``optimizer``, of the optimiser.
+        paramwise_cfg: ``dict(no_decay=["bias", "position_time"], layer_decay=0.75)``, in which both
+            are optional, or None.
 
     Raises:
         ValueError: If ``paramwise_cfg`` has another key, ``no_decay`` is not a list of names,
@@ -224,9 +236,9 @@ class NoNormDecayConstructor:
                     spared = isinstance(module, _NORMS) or name in self.no_decay
                     below = last - depths.get(parameter, last)
                     found.setdefault((below, spared), []).append(parameter)
-        groups: list[dict[str, Any]] = []
-        for below, spared in sorted(found):  # the first has the whole rate, which the log shows
-            group: dict[str, Any] = {"params": found[below, spared]}
+        groups: list[ParameterGroup] = []
+        for below, spared in sorted(found):  # the first group has the full rate, which is logged
+            group: ParameterGroup = {"params": found[below, spared]}
             if spared:
                 group["weight_decay"] = 0.0
             if self.layer_decay is not None:
@@ -238,14 +250,14 @@ class NoNormDecayConstructor:
         return wrapper
 
     def _depths(self, model: nn.Module) -> tuple[dict[nn.Parameter, int], int]:
-        """Return the depth of each backbone parameter, and L; nothing without layer decay."""
+        """Return the depth of each backbone parameter and L; empty and 0 without layer decay."""
         if self.layer_decay is None:
             return {}, 0
         backbone = getattr(model, "backbone", None)
         if not isinstance(backbone, FreezableBackbone):
             raise ValueError(
-                f"layer_decay={self.layer_decay} needs a backbone that names its layers, but "
-                f"{type(backbone).__name__} does not name them. Remove layer_decay from "
+                f"layer_decay={self.layer_decay} needs a backbone that lists its layers, but "
+                f"{type(backbone).__name__} does not list them. Remove layer_decay from "
                 "optim_wrapper.paramwise_cfg"
             )
         return backbone.depths(), len(backbone.layers())
@@ -253,11 +265,11 @@ class NoNormDecayConstructor:
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class ProbeGridConstructor:
-    """Constructor of the optimiser with the parameter groups of the classifier, and nothing else.
+    """Constructor of an optimiser that trains only the classifier, with its own parameter groups.
 
-    ``model.cls_head.parameter_groups()`` returns them.
+    ``model.cls_head.parameter_groups()`` returns the groups.
     :class:`~sce_video.models.heads.AttentiveProbeHead` has one group for each probe, with its
-    learning rate and weight decay. Norms and biases are decayed too, as in facebookresearch/vjepa2,
+    learning rate and weight decay. Norms and biases decay too, as in facebookresearch/vjepa2,
     evals/video_classification_frozen/eval.py. ``paramwise_cfg`` must be None.
 
     Raises:
@@ -267,7 +279,7 @@ class ProbeGridConstructor:
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
         if paramwise_cfg:
             raise ValueError(
-                "the classifier names its parameter groups, so ProbeGridConstructor accepts no "
+                "the classifier defines its parameter groups, so ProbeGridConstructor accepts no "
                 f"paramwise_cfg, got {paramwise_cfg}"
             )
         self.optim_wrapper_cfg = optim_wrapper_cfg
@@ -277,13 +289,13 @@ class ProbeGridConstructor:
         if not hasattr(head, "parameter_groups"):
             raise ValueError(
                 "ProbeGridConstructor needs a classifier with parameter_groups(), got "
-                f"{type(head).__name__}: set model.cls_head.type=AttentiveProbeHead, or another "
-                "optim_wrapper.constructor"
+                f"{type(head).__name__}. Set model.cls_head.type=AttentiveProbeHead, or use a "
+                "different optim_wrapper.constructor"
             )
         return _build_wrapper(self.optim_wrapper_cfg, head.parameter_groups())
 
 
-def _build_wrapper(cfg: dict, groups: list[dict[str, Any]]) -> OptimWrapper:
+def _build_wrapper(cfg: dict, groups: list[ParameterGroup]) -> OptimWrapper:
     settings = dict(cfg)
     optimizer = OPTIMIZERS.build({**settings.pop("optimizer"), "params": groups})
     return OPTIM_WRAPPERS.build(settings, default_args={"optimizer": optimizer})
@@ -292,8 +304,8 @@ def _build_wrapper(cfg: dict, groups: list[dict[str, Any]]) -> OptimWrapper:
 def computes_bfloat16() -> bool:
     """Return whether the current GPU has instructions for bfloat16.
 
-    GPUs before NVIDIA's Ampere, such as the T4, emulate it many times slower, and torch counts this
-    as supported.
+    GPUs before NVIDIA's Ampere, such as the T4, only emulate it. This is many times slower, but
+    torch counts it as supported by default.
     """
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
@@ -303,17 +315,17 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torc
 
 @OPTIM_WRAPPERS.register_module()
 class MixedPrecisionOptimWrapper(OptimWrapper):
-    """Wrapper that computes in bf16 or fp16 on any device.
+    """Optimiser wrapper that computes in bf16 or fp16 on any device.
 
-    Unlike mmengine's ``AmpOptimWrapper``, it also runs on a CPU. It scales the loss only in fp16,
-    because bf16 has the exponents of fp32 and needs no scaling.
+    Unlike mmengine's ``AmpOptimWrapper``, it also runs on a CPU, and it scales the loss only in
+    fp16. bf16 has the same range of exponents as fp32 and needs no scaling.
 
     Args:
         optimizer: The torch optimiser.
-        dtype: "bfloat16", "float16", or "float32" for no mixed precision, as on a CPU.
+        dtype: "bfloat16", "float16", or "float32" for no mixed precision.
         accumulative_counts: Micro-batches per optimiser step.
         clip_grad: Arguments of gradient clipping, or None. With ``per_group=True``, each parameter
-            group has its own norm, for groups that are trained independently.
+            group is clipped by its own norm, because the groups are trained independently.
         init_scale: Initial loss scale, fp16 only.
 
     Raises:
@@ -351,7 +363,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         self._inner_count += 1
 
     def step(self) -> None:
-        """Unscale, clip and step. An fp16 step with infinite gradients is skipped."""
+        """Unscale and clip the gradients, and step. Skip an fp16 step with infinite gradients."""
         if self.clip_grad_kwargs:
             self.loss_scaler.unscale_(self.optimizer)
             self._clip_grad()
@@ -369,7 +381,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         return {**super().state_dict(), "loss_scaler": self.loss_scaler.state_dict()}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        # The scaler's is absent after fp32 training without this wrapper, and empty after bf16.
+        # A run without this wrapper has no state of the scaler, and in bf16 the state is empty.
         if scaler := state_dict.get("loss_scaler"):
             self.loss_scaler.load_state_dict(scaler)
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "loss_scaler"})

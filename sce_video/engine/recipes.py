@@ -1,4 +1,4 @@
-"""Recipes by name: the configs of a checkout or of an installed package."""
+"""Recipes by name, from the configs of a checkout or an installed package."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from sce_video.utils.own_parts import OwnRecipe, own_recipes
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-#: The folder of configs and tools in OpenMMLab's packages. setup.py copies ours there for a wheel.
+#: Folder of configs and tools in OpenMMLab's packages. In a wheel, setup.py copies ours to it.
 _IN_WHEEL = ".mim"
-#: Suffix of the recipes that sce-video pretrain completes.
+#: Suffix of the recipes that ``sce-video pretrain`` completes.
 _FOLDER_RECIPE = "_r3d18_folder_small"
-#: The recipe of SCE with the paper's views, for clips of the paper's size.
+#: Recipe of SCE with the paper's views, for clips of the paper's size.
 LARGE_RECIPE = "sce_r3d18_folder"
-#: The recipe that distils an image network into a video network.
+#: Recipe that distils an image network into a video network.
 STUDENT_RECIPE = "distill_efficientnet_lite0_folder"
-#: The recipe that sce-video finetune completes.
+#: Recipe that ``sce-video finetune`` completes.
 FINETUNING = "r3d18_folder"
-#: The recipe that it completes for a linear classifier on frozen features.
+#: Recipe that ``sce-video finetune`` completes for a linear classifier on frozen features.
 FROZEN_FEATURES = "frozen_folder"
-#: The commands that complete recipes.
+#: Commands that complete recipes.
 _COMMANDS = ("pretrain", "finetune")
 
 
@@ -45,23 +45,23 @@ def recipes_folder() -> Path:
 
 
 def recipe_names() -> dict[str, Path]:
-    """Return the files of all recipes, also from :func:`register_recipe`, by recipe name."""
+    """Return the files of all recipes by name, including those of :func:`register_recipe`."""
     return {**_shipped_recipes(), **{name: own.file for name, own in own_recipes.items()}}
 
 
 @cache
 def _shipped_recipes() -> dict[str, Path]:
-    """Return the file of every shipped recipe by recipe name (the file name without ``.py``)."""
+    """Return the files of the shipped recipes by name, which is the file name without ``.py``."""
     folder = recipes_folder()
     parts = {path: set(path.relative_to(folder).parts) for path in sorted(folder.rglob("*.py"))}
-    # The others are parts of recipes, or sweeps.
+    # All other files are parts of recipes, or sweeps.
     return {path.stem: path for path, of in parts.items() if not of & {"_base_", "sweeps"}}
 
 
 def methods() -> dict[str, str]:
-    """Return the recipe for a folder of videos of every method, by the method's name.
+    """Return the name of each method's recipe for a folder of videos, by the method's name.
 
-    A recipe from :func:`register_recipe` is named like its method.
+    The name of a recipe from :func:`register_recipe` is also the name of its method.
     """
     names = [name for name in sorted(_shipped_recipes()) if name.endswith(_FOLDER_RECIPE)]
     shipped = {name.removesuffix(_FOLDER_RECIPE): name for name in names}
@@ -91,8 +91,8 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
             finetune --recipe NAME``.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the name cannot be used, another recipe has it, or the command is unknown.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the name contains other characters or is taken, or the command is unknown.
     """
     if command not in _COMMANDS:
         raise ValueError(
@@ -101,28 +101,29 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
         )
     path = Path(file).resolve()
     if not path.is_file():
-        raise FileNotFoundError(f"the recipe {name!r} has no file {path}")
+        raise FileNotFoundError(f"the file {path} of the recipe {name!r} does not exist")
     if re.fullmatch(r"[a-z][a-z0-9_]*", name, re.ASCII) is None:
         raise ValueError(
             "the name of a recipe may contain only lower-case letters, digits and '_', got "
             f"{name!r}"
         )
     own = OwnRecipe(path, command)
-    if own_recipes.get(name) == own:  # the module is imported again
+    if own_recipes.get(name) == own:  # the same module is imported again
         return
     if name in methods() or name in recipe_names():
-        raise ValueError(f"there is a recipe {name!r} already. Choose another name for {path}")
+        raise ValueError(f"there is already a recipe {name!r}. Choose another name for {path}")
     own_recipes[name] = own
 
 
 def find_recipe(config: str | Path) -> Path:
     """Find the file of a config by a path, a path below ``configs``, or the name of a recipe.
 
-    ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also if there is no such folder, as with an
-    installed package) and ``sce_r3d18_folder`` are found. An existing file takes precedence.
+    ``my.py``, ``configs/sce/sce_r3d18_folder.py`` and ``sce_r3d18_folder`` are found, the second
+    also with an installed package, where this folder does not exist. An existing file takes
+    precedence.
 
     Raises:
-        FileNotFoundError: If there is no such config. The message names recipes with similar names.
+        FileNotFoundError: If there is no such config. The message lists similar names.
     """
     path = Path(config)
     if path.is_file():
@@ -144,7 +145,7 @@ def find_sweep(sweep: str | Path) -> Path:
     """Find the file of a sweep by a path, or by its name in ``configs/sweeps``.
 
     Raises:
-        FileNotFoundError: If there is no such sweep. The message names sweeps with similar names.
+        FileNotFoundError: If there is no such sweep. The message lists similar names.
     """
     path = Path(sweep)
     known = {other.stem: other for other in (recipes_folder() / "sweeps").glob("*.py")}
@@ -152,7 +153,7 @@ def find_sweep(sweep: str | Path) -> Path:
         return path
     if path.parts[:-1] in ((), ("configs", "sweeps")) and path.stem in known:
         return known[path.stem]
-    raise FileNotFoundError(f"no sweep {sweep}{_similar(path.stem, known)}")
+    raise FileNotFoundError(f"there is no sweep {sweep}{_similar(path.stem, known)}")
 
 
 def _similar(name: str, known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 torchrun and Slurm restart a program with its original arguments. ``--overwrite`` would then remove
 what the first start has trained, and ``--resume PATH`` would go back to that file. Each start
-therefore records what has launched it, so a later start can recognise its predecessor.
+therefore records what has launched it, so that a later start can recognise its predecessor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,53 @@ from sce_video.engine.run_json import (
 )
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, append_text, read_bytes, read_json_lines, write_text
+from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import HISTORY, RUN_JSON
 
 #: Variables that count the earlier starts of a launch. tools/dist_train.sh sets none, because its
 #: id is new for each launch. torchrun counts only restarts after a failure on the same machine.
 _RESTARTS = {"slurm": "SLURM_RESTART_COUNT", "torchrun": "TORCHELASTIC_RESTART_COUNT"}
-_started: set[Path] = set()  # folders in which this process has trained are not restarts
+#: Folders in which this process has trained. Training there again is not a restart.
+_started: set[Path] = set()
+#: Files that could not be written, for which one warning is enough.
 _unwritable: set[Path] = set()
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """Launcher of a training start.
+
+    Attributes:
+        id: Name of the launch, which all its starts share on all its machines; empty without a
+            launcher.
+        restarts: Number of earlier starts.
+    """
+
+    id: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class EarlierStart:
+    """An earlier start of a training run, as far as its line in ``history.jsonl`` can be read.
+
+    Attributes:
+        iter: Iteration at which it began.
+        log: Name of its log folder.
+        accumulated: Micro-batches per optimiser step.
+        threads: Number of torch's threads.
+        launch: Fields of :class:`LaunchRecord` by launcher.
+    """
+
+    iter: int | None = None
+    log: str = ""
+    accumulated: int | None = None
+    threads: int | None = None
+    launch: Mapping[str, object] = field(default_factory=dict)
+
+    def launched_by(self, launcher: str) -> LaunchRecord:
+        """Return the record of ``slurm``, ``torchrun`` or ``script``."""
+        return lenient_record(LaunchRecord, at(self.launch, launcher))
 
 
 def slurm_job() -> str | None:
@@ -56,52 +96,40 @@ def slurm_job() -> str | None:
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID") or None
 
 
-def describe_launch() -> dict[str, dict[str, Any]]:
-    """Return the ``id`` and ``restarts`` of each launcher: ``slurm``, ``torchrun``, ``script``.
-
-    The id is the same for all starts of a launch and on all its machines. ``restarts`` counts the
-    earlier starts.
-    """
+def describe_launch() -> dict[str, LaunchRecord]:
+    """Return the launchers of this process by name: ``slurm``, ``torchrun``, ``script``."""
     torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
-    if torchrun == "none":  # the default; on one machine, host and agent process identify a launch
+    if torchrun == "none":  # the default. On one machine, host and agent process identify a launch.
         alone = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
         torchrun = f"{socket.gethostname()}:{os.getppid()}" if alone else None
     script = os.environ.get("SCE_VIDEO_LAUNCH")
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, LaunchRecord] = {}
     for kind, identity in (("slurm", slurm_job()), ("torchrun", torchrun), ("script", script)):
         if identity:
-            count = os.environ.get(_RESTARTS.get(kind, ""), "")
-            found[kind] = {"id": identity, "restarts": int(count) if count.isdecimal() else 0}
+            count = os.environ.get(_RESTARTS[kind], "") if kind in _RESTARTS else ""
+            found[kind] = LaunchRecord(identity, int(count) if count.isdecimal() else 0)
     return found
 
 
-def starts_of(folder: str | Path) -> list[dict[str, Any]]:
+def starts_of(folder: str | Path) -> list[EarlierStart]:
     """Return the starts in a work folder's ``history.jsonl``, oldest first, without bad lines."""
     path = Path(folder, HISTORY)
     rows = [row for _, row in read_json_lines(path, [])] if path.is_file() else []
-    return [row for row in rows if row.get("event") == "start"]
+    return [lenient_record(EarlierStart, row) for row in rows if at(row, "event") == "start"]
 
 
 def is_restart(folder: str | Path) -> bool:
     """Return whether the last training in a work folder was an earlier start of this launch."""
     if Path(folder).resolve() in _started:
         return False
-    last = (starts_of(folder) or [{}])[-1]
+    last = (starts_of(folder) or [EarlierStart()])[-1]
     for kind, now in describe_launch().items():
-        before = _launch_of(last, kind)
-        count = before.get("restarts")
+        before = last.launched_by(kind)
         # A script's id is new for each launch. The other launchers reuse theirs but count starts.
-        later = kind not in _RESTARTS or (isinstance(count, int) and count < now["restarts"])
-        if before.get("id") == now["id"] and later:
+        later = kind not in _RESTARTS or before.restarts < now.restarts
+        if before.id == now.id and later:
             return True
     return False
-
-
-def _launch_of(start: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the record of one launcher in a row of ``history.jsonl``; {} if there is none."""
-    launch = start.get("launch")
-    found = launch.get(kind) if isinstance(launch, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 #: Signal sent before the time limit. submitit and Lightning use the same signal.
@@ -114,35 +142,35 @@ _SCONTROL_SECONDS = 120
 def requeued_job(runner: Any) -> str | None:
     """Requeue the Slurm job of a run that ``BEFORE_LIMIT`` has stopped. All ranks call this.
 
-    A run that has finished, failed or was stopped by another signal is not requeued.
+    A run that has finished, has failed or was stopped by another signal is not requeued.
 
-    Returns the job, or None if it is not requeued. The log contains the reason of a failure.
+    Returns:
+        The job; None if it was not requeued. If requeueing fails, the log contains the reason.
     """
     job = slurm_job()
     if job is None or getattr(runner.train_loop, "stopped_by", None) != BEFORE_LIMIT:
         return None
 
     def requeue() -> str | None:
-        # Of the job's latest starts, count those that began at the current iteration.
+        # Count the job's latest starts that began at the current iteration and did no step.
         here = [
-            _launch_of(start, "slurm").get("id") == job and start.get("iter") == runner.iter
+            start.launched_by("slurm").id == job and start.iter == runner.iter
             for start in reversed(starts_of(runner.work_dir))
         ]
         idle = len(list(takewhile(bool, here)))
         if idle >= MAX_STARTS_WITHOUT_STEP:
             problem = (
                 f"job {job} is not requeued: its last {idle} starts have done no step after "
-                f"iteration {runner.iter}; a longer time limit, or an earlier signal, leaves time "
-                "for one"
+                f"iteration {runner.iter}. Give it a longer time limit, or send the signal earlier"
             )
         elif reason := call_scontrol(job):
             problem = (
-                f"job {job} could not be requeued: {reason}; the checkpoint is written: run "
-                f"`scontrol requeue {job}` where Slurm is installed, or submit the job again with "
+                f"job {job} could not be requeued: {reason}. The checkpoint is written. Run "
+                f"`scontrol requeue {job}` on a machine with Slurm, or submit the job again with "
                 "--resume"
             )
         else:
-            runner.logger.info(f"job {job} is requeued; its next start continues the training")
+            runner.logger.info(f"job {job} is requeued. Its next start continues the training")
             return job
         runner.logger.error(problem)
         return None
@@ -153,15 +181,22 @@ def requeued_job(runner: Any) -> str | None:
 
 def call_scontrol(job: str) -> str | None:
     """Call ``scontrol requeue``, and return the reason if it fails, else None."""
-    how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
     try:
-        done = subprocess.run(["scontrol", "requeue", job], timeout=_SCONTROL_SECONDS, **how)
+        done = subprocess.run(
+            ["scontrol", "requeue", job],
+            timeout=_SCONTROL_SECONDS,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
     except FileNotFoundError:
-        return f"there is no scontrol on {socket.gethostname()}"
+        return f"there is no command scontrol on {socket.gethostname()}"
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
+    if done.returncode == 0:
+        return None
     text = " ".join((done.stderr or done.stdout).split())[:300]
-    return None if done.returncode == 0 else f"scontrol has status {done.returncode}: {text}"
+    return f"scontrol exited with status {done.returncode}: {text}"
 
 
 @dataclass
@@ -181,9 +216,9 @@ class TrainingOutcome:
 def recorded_start(runner: Any) -> Iterator[TrainingOutcome]:
     """Append a row to ``history.jsonl`` before and after the ``with`` block, on rank 0.
 
-    The block may change the outcome that is yielded. An exception makes the start ``failed`` and
-    KeyboardInterrupt ``interrupted``. A killed process leaves no second row. Hooks are notified of
-    a failure by ``after_failure``.
+    The block may change the yielded outcome. An exception sets its status to ``failed``, and
+    KeyboardInterrupt to ``interrupted``. A killed process leaves no second row. After a failure,
+    the hooks' ``after_failure`` is called.
     """
     model = unwrap_model(runner.model)
     program, *arguments = sys.argv
@@ -193,7 +228,7 @@ def recorded_start(runner: Any) -> Iterator[TrainingOutcome]:
         "event": "start",
         "time": time.time(),
         "command": [program, *arguments],
-        "launch": describe_launch(),
+        "launch": {kind: asdict(launch) for kind, launch in describe_launch().items()},
         "resumed_from": runner.resumed_from,
         "iter": runner.iter,
         "log": Path(runner.log_dir).name,
@@ -203,7 +238,7 @@ def recorded_start(runner: Any) -> Iterator[TrainingOutcome]:
         "accumulated": runner.optim_wrapper._accumulative_counts,
         "versions": installed_versions(),
         "own_parts": foreign_classes(runner.cfg),
-        "data": describe_samples(runner.train_dataloader.dataset),
+        "data": describe_samples(runner.train_dataloader.dataset).row(),
         "model": type(model).__name__,
     }
     append_or_warn(runner, HISTORY, start)
@@ -238,13 +273,13 @@ def device_name(device: torch.device) -> str:
 
 @contextmanager
 def warned_once(runner: Any, name: str) -> Iterator[None]:
-    """Warn only once if a file in the work folder cannot be written. Later writes are tried."""
+    """Warn once if a file in the work folder cannot be written. Later writes are still tried."""
     path = Path(runner.work_dir, name)
     try:
         yield
     except WriteError as error:
         if path not in _unwritable:
-            runner.logger.warning(f"{error}; the training goes on")
+            runner.logger.warning(f"{error}. The training goes on")
         _unwritable.add(path)
 
 
@@ -259,7 +294,7 @@ def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
     append_text(path, json.dumps(finite, allow_nan=False) + "\n")
 
 
-def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
+def append_or_warn(runner: Any, name: str, row: Mapping[str, object]) -> None:
     """Append a row to a file in the work folder on rank 0, and warn if it cannot be written."""
     if is_main_process():
         with warned_once(runner, name):
@@ -269,20 +304,20 @@ def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
 def continue_rows(runner: Any, name: str) -> None:
     """Begin a training run's file of rows, or remove rows that a resumed run computes again.
 
-    If a step had a different number of iterations before, the rows are renumbered to match the same
-    steps. Damaged lines are kept, because their content is unknown, but an incomplete last line is
-    removed. Only rank 0 does this, and it warns if the file cannot be written.
+    If an optimiser step had a different number of iterations before, the rows are renumbered to
+    keep their steps. Damaged lines are kept, because their content is unknown, but an incomplete
+    last line is removed. Only rank 0 does this, and it warns if the file cannot be written.
     """
     path = Path(runner.work_dir, name)
     if not is_main_process() or not path.exists():
         return
     starts = starts_of(runner.work_dir)
-    if starts and starts[-1].get("log") == Path(runner.log_dir).name:
-        starts = starts[:-1]  # the current start; two starts within a second share a log folder
+    if starts and starts[-1].log == Path(runner.log_dir).name:
+        starts = starts[:-1]  # This is the current start, which is recorded already.
     # A step has a different number of iterations if the number of processes has changed.
     now = runner.optim_wrapper._accumulative_counts
-    before = starts[-1].get("accumulated") if starts else None
-    before = before if type(before) is int and before > 0 else now
+    before = (starts[-1].accumulated if starts else None) or now
+    before = before if before > 0 else now
     lines = read_bytes(path).splitlines(keepends=True)
     kept = []
     for line in lines if runner.iter else ():

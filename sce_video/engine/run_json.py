@@ -1,8 +1,8 @@
-"""``RUN/run.json``, which records what was requested, chosen and trained in a run's folder.
+"""``run.json`` in a run's folder, which records what was requested, chosen and trained.
 
-``pretrain`` and ``finetune`` write it when they plan a training run, and each start updates it. A
-run trained from a config file gets one without a plan. ``--resume`` and commands that describe a
-run read it later. It may be untrusted, so it is read as data, and every size is limited.
+``pretrain`` and ``finetune`` write it when they plan a training run, and each start updates it. For
+a run that is trained from a config file, it contains no plan. ``--resume`` and commands that
+describe a run read it. It may be untrusted, so it is read as data, and every size is limited.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from sce_video.dependencies import installed_version
-from sce_video.engine.config.snapshot import foreign_classes, imports_of, plain
+from sce_video.engine.config.snapshot import ConfigData, foreign_classes, imports_of, plain
 from sce_video.utils.files import read_json, write_json
-from sce_video.utils.records import RecordLimits, read_record
+from sce_video.utils.records import RecordLimits, at, read_record
 from sce_video.utils.run_files import CONFIG, RUN_JSON, RUN_KIND
 from sce_video.version import __version__
 
-#: Version of the format. Other versions are refused.
+#: Version of the format. Files of other versions are refused.
 _FORMAT = 1
 # States of a run
 PLANNED = "planned"
@@ -35,9 +35,10 @@ FINISHED = "finished"
 INTERRUPTED = "interrupted"
 FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
-#: Largest file size in bytes. Most of a file is its config, which has about ten thousand bytes.
+#: Largest size of a file in bytes. Most of a file is the config of about ten thousand bytes.
 _MAX_BYTES = 2**22
-#: Limits with a margin. A plan has about thirty choices, and the longest value lists class names.
+#: Limits on lists and texts, with a margin. A plan has about thirty choices, and the longest value
+#: is a list of class names.
 _LIMITS = RecordLimits(entries=500, characters=100_000)
 
 
@@ -48,7 +49,7 @@ class Choice:
     Attributes:
         setting: ``recipe``, ``precision``, or a setting that the recipe declares, such as
             ``frames``.
-        value: Value of the setting, in any JSON type.
+        value: Value of the setting, of any JSON type.
         reason: Short reason for the user, or ``given`` if the user chose the value.
     """
 
@@ -64,7 +65,7 @@ class Plan:
     Attributes:
         recipe: Name of the recipe that the config was made from.
         facts: Sentences about the videos and the machine.
-        choices: Chosen settings, in display order.
+        choices: Chosen settings, in the order in which they are shown.
         length: Sentence about the estimated duration.
         remarks: Sentences about anything unusual.
     """
@@ -89,23 +90,23 @@ class RunDescription:
 
     Attributes:
         command: ``pretrain``, ``finetune`` or ``train``.
-        request: User's request, by name of the argument.
+        request: Arguments that the user gave, by name.
         plan: Settings chosen for the run; None if it is trained from a config file.
         config: Resolved config as JSON data. After the first start, it is the config in use.
         environment: Versions of the code and the libraries that made the plan.
-        state: One of :data:`STATES`. A killed training stays ``running``.
+        state: One of :data:`STATES`. A killed training run stays ``running``.
     """
 
     command: str
     request: dict[str, Any]
     plan: Plan | None
-    config: dict[str, Any]
+    config: ConfigData
     environment: dict[str, Any]
     state: str = PLANNED
 
 
 @lru_cache
-def describe_code() -> dict[str, Any]:
+def describe_code() -> dict[str, str]:
     """Return the package's version, the SHA-256 of its sources, and the commit of a git clone."""
     package = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
@@ -113,7 +114,7 @@ def describe_code() -> dict[str, Any]:
         digest.update(f"{path.relative_to(package).as_posix()}\n".encode())
         digest.update(path.read_bytes())
     found = {"version": __version__, "sources_sha256": digest.hexdigest()}
-    if (package.parent / ".git").exists():  # otherwise git could find a surrounding repository
+    if (package.parent / ".git").exists():  # git itself would also find a surrounding repository
         command = ["git", "-C", str(package.parent), "rev-parse", "HEAD"]
         with suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -123,7 +124,7 @@ def describe_code() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _StoredRun(RunDescription):
-    """Stored description with the kind of the file and the version of its format."""
+    """Description as it is stored, with the kind of the file and the version of its format."""
 
     kind: Any = None
     format: Any = None
@@ -131,7 +132,7 @@ class _StoredRun(RunDescription):
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of Python and the libraries that training depends on, by name."""
+    """Return the versions of Python and of the libraries that affect training, by name."""
     versions = {
         "sce_video": __version__,
         "python": platform.python_version(),
@@ -144,11 +145,11 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the code with the git commit of a clone, the user's own parts, and the libraries.
+def describe_environment(config: Mapping[str, Any]) -> dict[str, object]:
+    """Describe the code, the libraries, and the user's own parts in a config.
 
     Args:
-        config: Config of the training run, which lists the user's own parts.
+        config: Config of the training run.
     """
     return {
         "code": describe_code(),
@@ -212,7 +213,7 @@ def update_run_json(
 ) -> None:
     """Record the state of a training run and, at its start, the config in use.
 
-    A run that was not planned in this folder gets its own description. If a planned run's file
+    A run that was not planned in this folder gets a new description. If the file of a planned run
     cannot be read, it is left unchanged, because training does not need it.
 
     Args:
@@ -224,7 +225,7 @@ def update_run_json(
         WriteError: If the file cannot be written.
     """
     run = None
-    if config is None or config.get("planned"):
+    if config is None or at(config, "planned"):
         try:
             run = read_run_json(folder)
         except FileNotFoundError:

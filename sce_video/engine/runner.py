@@ -51,21 +51,23 @@ from sce_video.utils.cores import cores_of_process
 from sce_video.utils.distributed import gather_objects, run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, check_regular, write_text
 from sce_video.utils.private_parts import set_progress
+from sce_video.utils.records import at
 from sce_video.utils.run_files import RANDOM
 
-#: Values of ``sync_bn``: the layer of this package, torch's and mmcv's.
+#: Values of ``sync_bn``: this package's layer, torch's and mmcv's.
 SYNC_BN = ("functional", "torch", "mmcv")
 
 
 class _FormattedOnce(Config):
-    """A config that keeps its text, which mmengine requests five times a run, until it changes."""
+    """A config that formats its text once until it changes. mmengine uses the text five times."""
 
     def __init__(self, config: Config) -> None:
         self.__setstate__(config.__getstate__())
 
     @property
     def pretty_text(self) -> str:
-        texts = self.__dict__.setdefault("_texts", {})  # an assignment would become a setting
+        # Assigning an attribute would add a setting to the config.
+        texts = self.__dict__.setdefault("_texts", {})
         content = repr(self._cfg_dict)
         if content not in texts:
             texts.clear()
@@ -79,11 +81,14 @@ class VideoRunner(Runner):
 
     It differs from mmengine 0.10.7 in several ways. Checkpoints are written atomically as plain
     data, with the random states of every rank, and read with ``weights_only=True``. SyncBN and
-    device ids are chosen by device, so that several CPU processes work. ``compile`` compiles only
-    the backbones. Resuming the latest checkpoint uses the newest readable file.
+    device ids depend on the device, so that several processes can run on a CPU. ``compile``
+    compiles only the backbones. To resume the latest checkpoint, the newest readable file is used.
+
+    Attributes:
+        resumed_from: Path of the checkpoint that the training run continues; None for a new run.
     """
 
-    resumed_from: str | None = None  # the checkpoint that the training continues
+    resumed_from: str | None = None
     optim_wrapper: Any
     _has_loaded: bool
     _pretrained: dict | str | None = None
@@ -91,23 +96,24 @@ class VideoRunner(Runner):
 
     @classmethod
     def from_cfg(cls, cfg: dict | Config | ConfigDict) -> Runner:
-        """Build a runner like mmengine, but format the config once, not for each log."""
+        """Build a runner like mmengine, but format the config only once."""
         return super().from_cfg(_FormattedOnce(cfg) if isinstance(cfg, Config) else cfg)
 
     @staticmethod
     def build_dataloader(
         dataloader: DataLoader | dict, seed: int | None = None, diff_rank_seed: bool = False
     ) -> DataLoader:
-        """Build a data loader as mmengine does, with three settings adapted to the machine.
+        """Build a data loader like mmengine, with three settings adapted to the machine.
 
-        Memory is pinned if there is a GPU, unless the config sets it to False. There are at most as
-        many workers as this process has cores, and ``persistent_workers`` is off without workers. A
-        dataset that reads ahead is informed of later batches. Every loader gets its own random
-        generator.
+        Memory is pinned if there is a GPU, unless the config sets ``pin_memory`` to False. The
+        number of workers is at most the number of cores of this process, and ``persistent_workers``
+        is off without workers. A dataset that reads ahead is informed of the next batches. Every
+        loader gets its own random generator.
         """
         if isinstance(dataloader, dict):
-            pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
-            wanted, cores = dataloader.get("num_workers", 0), cores_of_process()
+            defaults = {"pin_memory": True, "num_workers": 0, "persistent_workers": False}
+            given = {**defaults, **dataloader}
+            wanted, cores = given["num_workers"], cores_of_process()
             if wanted > cores:
                 # More workers would compete for the cores, and each holds batches in memory.
                 print_log(
@@ -115,12 +121,12 @@ class VideoRunner(Runner):
                     f"it starts {cores}",
                     "current",
                 )
-            kept = {
-                "pin_memory": pin_memory,
+            dataloader = {
+                **dataloader,
+                "pin_memory": given["pin_memory"] and torch.cuda.is_available(),
                 "num_workers": min(wanted, cores),
-                "persistent_workers": bool(dataloader.get("persistent_workers") and wanted),
+                "persistent_workers": bool(given["persistent_workers"] and wanted),
             }
-            dataloader = {**dataloader, **kept}
         loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
         if loader.generator is None:
             # Each iterator draws a seed for its workers. If it were drawn from the global
@@ -137,8 +143,8 @@ class VideoRunner(Runner):
     ) -> None:
         """Set the seed like mmengine, and use deterministic algorithms if they are requested.
 
-        A warning lists operations without such an algorithm, such as the gradient of a 3D max
-        pooling on a GPU, where mmengine ends the training.
+        mmengine ends training at an operation without a deterministic algorithm, such as the
+        gradient of 3D max pooling on a GPU. Here, torch logs a warning instead.
         """
         if deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before cuBLAS starts
@@ -147,8 +153,11 @@ class VideoRunner(Runner):
             torch.use_deterministic_algorithms(True, warn_only=True)
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
-        """Build mmengine's logger. Environment, config and hook table go only to its file."""
-        # An unpacked folder may already contain links.
+        """Build mmengine's logger. Environment, config and hook table go only to its file.
+
+        Raises:
+            IrregularFileError: If the log folder or the log is a link, as in an unpacked folder.
+        """
         for path in (self._log_dir, log_file or Path(self._log_dir, f"{self.timestamp}.log")):
             check_regular(path, written=True)
         logger = super().build_logger(log_level, log_file)
@@ -156,17 +165,17 @@ class VideoRunner(Runner):
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
-        """Build the model like mmengine, and convert the scores of a classifier to float32.
+        """Build the model like mmengine, and convert a classifier's scores to float32.
 
-        ``lora=dict(rank=16, alpha=16)`` in the config adds adapters to its backbone.
+        ``lora=dict(rank=16, alpha=16)`` in the config adds adapters to the backbone.
         """
         built = super().build_model(model)
         if lora := self.cfg.get("lora"):
             layers = add_adapters(built, **lora)
             trained = sum(p.numel() for p in built.backbone.parameters() if p.requires_grad)
             self.logger.info(
-                f"LoRA: adapters in {layers} layers; {trained:,} parameters of the backbone are "
-                "trained"
+                f"LoRA: {layers} layers have adapters, and {trained:,} parameters of the backbone "
+                "are trained"
             )
         head = getattr(built, "cls_head", None)
         if isinstance(head, nn.Module):
@@ -174,36 +183,36 @@ class VideoRunner(Runner):
         return built
 
     def register_default_hooks(self, hooks: dict | None = None) -> None:
-        """Register the named hooks. ``None`` removes any of them, not only mmengine's own."""
+        """Register the hooks by name. None removes any hook, not only one of mmengine's."""
         given = (hooks or {}).items()
         super().register_default_hooks(
             {name: hook for name, hook in given if hook is not None or name in DEFAULT_HOOKS}
         )
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
-        """Build the visualizer, by default this package's without backends."""
+        """Build the visualizer. The default is this package's visualizer without backends."""
         return super().build_visualizer(visualizer or {"type": "Visualizer"})
 
     @master_only
     def dump_config(self) -> None:
-        """Write the config to the folder of the log, and to the work folder once training starts.
+        """Write the config to the log folder or, when training starts, to the work folder.
 
-        The train loop calls this again after it has checked the settings.
+        The training loop calls this again after it has checked the settings.
         """
-        # mmengine calls this for every runner, so a test would replace the training run's config.
+        # mmengine calls this for every runner, but a test must not replace the run's own config.
         path = Path(self.log_dir, "config.py")
         if self._has_loaded:
             path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)
         write_text(path, self.cfg.pretty_text)
 
     def setup_env(self, env_cfg: dict) -> None:
-        """Set up the environment. On CPUs, the process group is gloo; mmengine needs a GPU."""
+        """Set up the environment like mmengine, but also start a process group on CPUs (gloo)."""
         if self.distributed and not torch.cuda.is_available() and not is_distributed():
             torch.distributed.init_process_group("gloo")
         super().setup_env(env_cfg)
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: nn.Module) -> nn.Module:
-        """Wrap in DistributedDataParallel, on CPUs too, and synchronise batch norm if requested.
+        """Wrap the model in DistributedDataParallel, and synchronise batch norm if requested.
 
         Raises:
             ValueError: If ``sync_bn`` is not the name of an implementation.
@@ -221,7 +230,7 @@ class VideoRunner(Runner):
         elif sync_bn is not None:
             self.logger.warning(
                 f"sync_bn={sync_bn!r} is not available on a CPU, so each process normalises over "
-                "its own samples. sync_bn='functional' is"
+                "its own samples. Use sync_bn='functional' to synchronise them"
             )
         return MMDistributedDataParallel(
             module=model,
@@ -233,8 +242,8 @@ class VideoRunner(Runner):
     def _maybe_compile(self, target: str) -> None:
         """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments.
 
-        With ``conv_2d`` their spatial convolutions are computed in 2-D. In bf16 on a CPU
-        convolutions of inputs smaller than their kernels stay in float32.
+        With ``conv_2d``, spatial convolutions are computed in 2-D. In bf16 on a CPU, convolutions
+        stay in float32 if their input is smaller than their kernel.
 
         Raises:
             ValueError: If ``compile`` is something else, or torch.compile refuses the arguments.
@@ -247,7 +256,7 @@ class VideoRunner(Runner):
             guard_small_convolutions(model)
         if options := self.cfg.get("compile"):
             count = compile_backbones(model, options)
-            self.logger.info(f"compiled {count} backbones; the first iterations are slow")
+            self.logger.info(f"compiled {count} backbones. The first iterations are slow")
 
     def save_checkpoint(
         self,
@@ -268,8 +277,8 @@ class VideoRunner(Runner):
         """
         if file_client_args is not None or backend_args is not None:
             raise ValueError(
-                "checkpoints are written to local files. Remove backend_args (--mirror copies "
-                "them to an object store)"
+                "checkpoints are written to local files. Remove backend_args. To copy checkpoints "
+                "to an object store, use --mirror"
             )
         self.call_hook("before_checkpoint")
         meta = dict(meta or {})
@@ -277,7 +286,7 @@ class VideoRunner(Runner):
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         selected = record_selection(self, filename)
-        # A selected checkpoint is written after the validation, when its epoch has been counted.
+        # A selected checkpoint is written after the validation, when the epoch is already counted.
         uncounted = not by_epoch and selected is None and self._ends_epoch(meta)
         meta["trained_epochs"] = meta["epoch"] + uncounted
         layout = layout_of(self)
@@ -294,9 +303,8 @@ class VideoRunner(Runner):
             "batch_layout": None if layout is None else asdict(layout),
             SNAPSHOT: json.dumps(config),
         }
-        metainfo = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
-        if metainfo.get("classes"):  # names of a classifier's outputs
-            meta["classes"] = list(metainfo["classes"])
+        if classes := at(getattr(self.train_dataloader.dataset, "metainfo", None), "classes"):
+            meta["classes"] = list(classes)  # names of a classifier's outputs
         if self.cfg.get("benchmark") is not None:
             meta["benchmark"] = self.cfg.benchmark.to_dict()
 
@@ -324,12 +332,12 @@ class VideoRunner(Runner):
                 raise WriteError(f"{error}; {last}") from error
             self.call_hook("after_checkpoint", path=path)
 
-        run_on_main_rank(write)  # a failure ends all ranks
+        run_on_main_rank(write)  # raises a failure of rank 0 on all ranks
 
     def _ends_epoch(self, meta: dict) -> bool:
-        """Return whether the epoch in a checkpoint is complete except for the validation after it.
+        """Return whether a checkpoint that is written by iterations ends its epoch.
 
-        Such a checkpoint is written by iterations, before the validation after the epoch.
+        Such a checkpoint is written before the validation, after which mmengine counts the epoch.
         """
         per_epoch = getattr(self.train_loop, "iters_per_epoch", None)
         if per_epoch is None:  # a loop of iterations
@@ -339,14 +347,13 @@ class VideoRunner(Runner):
     def load_checkpoint(
         self, filename: str, map_location: Any = "cpu", strict: bool = False
     ) -> dict:
-        """Load weights; see :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
+        """Load weights from a file (:func:`sce_video.engine.checkpoint.load_checkpoint_file`).
 
         Raises:
-            ValueError: If no weight of the file fits the model, or one has another shape. If
-                ``strict``, also if one is missing or too many.
+            ValueError: If no weight in the file fits the model, or a weight has a different shape
+                or, with ``strict``, is missing or too many.
         """
-        # A training run that continues needs the adapters themselves. Everything else needs the
-        # merged weights.
+        # A resumed training run needs the adapters themselves. All other uses need merged weights.
         checkpoint = load_checkpoint_file(filename, map_location, merge_adapters=not strict)
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
         model = unwrap_model(self.model)
@@ -354,25 +361,28 @@ class VideoRunner(Runner):
         own = model.state_dict()
         if not set(weights) & set(own):
             raise ValueError(
-                f"no weight of {filename} fits {type(model).__name__}: the file has "
+                f"no weight in {filename} fits {type(model).__name__}: the file has "
                 f"{sorted(weights)[:3]}..., but the model has {sorted(own)[:3]}..."
             )
         check_weights(model, weights, str(filename), strict)
         missing, extra = model.load_state_dict(weights, strict=False)
         if missing:
-            which = f"{len(missing)} weights of the model are not in the file {missing[:5]}"
-            self.logger.warning(f"{filename}: {which}")
-        if extra:  # heads of a pretraining run of which only the backbone is used
+            self.logger.warning(
+                f"{filename} lacks {len(missing)} weights of the model: {missing[:5]}"
+            )
+        if extra:  # such as the heads of a pretraining run whose backbone is used
             parts = ", ".join(sorted({name.split(".")[0] for name in extra}))
-            what = f"not part of {type(model).__name__} and are left out ({parts})"
-            self.logger.info(f"{filename}: {len(extra)} of its weights are {what}")
+            self.logger.info(
+                f"{len(extra)} weights in {filename} are left out, because they are not part of "
+                f"{type(model).__name__} ({parts})"
+            )
         return checkpoint
 
     def load_or_resume(self) -> None:
         """Load the weights that ``resume``, ``load_from`` and ``pretrained`` request.
 
         Without ``load_from``, ``resume`` uses the newest readable checkpoint in the work folder.
-        ``pretrained`` gives a new run its backbone, and a resumed run ignores it.
+        ``pretrained`` names the backbone of a new run, and a resumed run ignores it.
         """
         if self._has_loaded:
             return
@@ -380,14 +390,16 @@ class VideoRunner(Runner):
         if self._resume and path is None:
             path = run_on_main_rank(self._newest_readable_checkpoint)
             if path is None:
-                self.logger.info(f"nothing to resume in {self.work_dir}: starting from scratch")
+                self.logger.info(
+                    f"{self.work_dir} contains nothing to resume, so training starts from scratch"
+                )
         if path is None:
             self._load_pretrained()
         elif self._resume:
             self.resume(path)
         else:
             whole = self.load_checkpoint(path)
-            if self._train_loop is not None:  # in a test, the evaluation describes the file
+            if self._train_loop is not None:  # In a test, the evaluation describes the file.
                 self._pretrained = describe_checkpoint_file(path, whole)
         self._has_loaded = True
 
@@ -395,8 +407,8 @@ class VideoRunner(Runner):
         """Load the whole backbone from the checkpoint ``pretrained``, if the config has that key.
 
         Raises:
-            ValueError: If the config needs a checkpoint and none is given, or the checkpoint has
-                another backbone.
+            ValueError: If the config needs a checkpoint but none is given, or the checkpoint
+                contains a different backbone.
         """
         if "pretrained" not in self.cfg:
             return
@@ -426,8 +438,8 @@ class VideoRunner(Runner):
         readable = first_readable(found, self.logger)
         if found and readable is None:
             raise ValueError(
-                f"none of the {len(found)} checkpoints in {self.work_dir} can be read, see the "
-                "warnings above: move them away to train from scratch"
+                f"none of the {len(found)} checkpoints in {self.work_dir} can be read (see the "
+                "warnings above). To train from scratch, move them away"
             )
         return None if readable is None else str(readable)
 
@@ -435,42 +447,44 @@ class VideoRunner(Runner):
         """Restore weights, optimiser, counters and random states of a checkpoint.
 
         Raises:
-            ValueError: If the file has no training state, or the weights of another model.
+            ValueError: If the file has no training state, or the weights of a different model.
         """
-        # Load strictly, because a run that lacks a weight of its queue or target would not be the
-        # same run.
+        # Load strictly, because a run that lacks a weight of its queue or target network would not
+        # be the same run.
         checkpoint = self.load_checkpoint(filename, get_device(), strict=True)
-        meta = checkpoint.get("meta", {})
+        meta = at(checkpoint, "meta", dict) or {}
         if not {"epoch", "iter"} <= set(meta) or "optimizer" not in checkpoint:
             raise ValueError(
-                f"{filename} has weights but no training state: use --cfg-options "
-                f"load_from={filename} to start a new training from it"
+                f"{filename} contains weights but no training state. To start a new training run "
+                f"from them, use --cfg-options load_from={filename}"
             )
-        self._pretrained = meta.get("pretrained")
-        self._resumed_record = recorded_training(checkpoint) or {}
+        self._pretrained = at(meta, "pretrained")
+        record = recorded_training(checkpoint) or {}
+        earlier_changes = list(at(record, "changed", list) or ())
         if not has_own_weights(checkpoint):
             text = "the weights were replaced after the training had written them"
             self.logger.warning(f"{filename}: {text}")
-            self._resumed_record["changed"] = [*self._resumed_record.get("changed", ()), text]
+            earlier_changes.append(text)
+        self._resumed_record = {**record, "changed": earlier_changes}
         set_progress(self.train_loop, meta["epoch"], resumed_iteration(self, meta, filename))
-        seed, configured = meta.get("seed"), self._randomness_cfg.get("seed")
-        if seed is not None:  # the sampler, which is built already, takes it too
+        seed, configured = at(meta, "seed"), at(self._randomness_cfg, "seed")
+        if seed is not None:
             if configured not in (None, seed):
                 self.logger.warning(f"resuming with the checkpoint's seed {seed}, not {configured}")
             self._randomness_cfg["seed"] = seed
             self.set_randomness(**self._randomness_cfg)
-            if hasattr(self.train_dataloader.sampler, "seed"):
+            if hasattr(self.train_dataloader.sampler, "seed"):  # it was built with the other seed
                 self.train_dataloader.sampler.seed = seed
         hub = unpack_message_hub(checkpoint["message_hub"], self.work_dir)
         self.message_hub.load_state_dict(hub)
         self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
         self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
         if self.param_schedulers:
-            states = checkpoint.get("param_schedulers", [])
+            states = at(checkpoint, "param_schedulers", list) or []
             for scheduler, state in zip(self.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(state)
-        # Restore these last, because restoring the other states may draw from them.
-        states = meta.get("random_states", [])
+        # Restore these last, because restoring the other states may draw random numbers.
+        states = at(meta, "random_states", list) or []
         if len(states) == self.world_size:
             set_random_states(states[get_rank()])
         elif states:
@@ -483,9 +497,10 @@ class VideoRunner(Runner):
         self.resumed_from = str(filename)
         self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")
         changed = record_training(self, self._resumed_record)[1]["changed"]
-        if changed := changed[len(self._resumed_record.get("changed", ())) :]:
+        if changed := changed[len(earlier_changes) :]:
             self.logger.warning(
-                f"the training continues with other settings (now -> before): {'; '.join(changed)}"
+                "the training continues with different settings (now -> before): "
+                f"{'; '.join(changed)}"
             )
 
 

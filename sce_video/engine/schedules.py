@@ -1,7 +1,7 @@
-"""Schedules: pure functions ``f(step, total)`` of the optimiser step, 0 <= step < total.
+"""Schedules, which are pure functions ``f(step, total)`` of the optimiser step, 0 <= step < total.
 
-They have no state, so a resumed run gets the same values. If the length of a run
-is changed during the run, steps are not whole numbers (:func:`position`).
+Schedules have no state, so a resumed run gets the same values. If the length of a run changes
+during the run, a step is placed between the whole numbers (:func:`position`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def cosine(step: float, total: int, *, start: float, end: float) -> float:
 
 
 def _warmup(step: float, peak: float, warmup_steps: int, start: float | None) -> float:
-    """Warm up linearly. Without a start, the first step has its share of the peak."""
+    """Warm up linearly from ``start`` or, if it is None, from ``peak / warmup_steps``."""
     if start is None:
         return peak * (step + 1) / warmup_steps
     return start + (peak - start) * step / warmup_steps
@@ -96,12 +96,12 @@ def multistep(
 def steps(
     step: float, total: int, *, values: tuple[float, ...], milestones: tuple[int, ...]
 ) -> float:
-    """Return ``values[i]`` from milestone i - 1 on: the first at step 0, the last until the end."""
+    """Return ``values[i]`` between milestones i - 1 and i, and the last value until the end."""
     return values[sum(step >= milestone for milestone in milestones)]
 
 
 def position(step: int, total: int, changes: Sequence[tuple[int, int]]) -> float:
-    """Place a step in schedules of ``total`` steps whose length was changed during the run.
+    """Convert a step to a position in the original schedules, whose length was changed.
 
     After a change, the rest of the schedule is stretched over the remaining steps, so that no value
     jumps and each schedule reaches its end::
@@ -109,7 +109,11 @@ def position(step: int, total: int, changes: Sequence[tuple[int, int]]) -> float
         total 8, changes [(4, 12)]     step       0 1 2 3 4   6   8   10   12
                                        position   0 1 2 3 4   5   6    7    8
 
-    The changes, (step, new total), ascend by step. Without changes, the position is the step.
+    Args:
+        step: Optimiser step.
+        total: Length of the schedules in steps.
+        changes: Pairs (step, new total) in ascending order. Without changes, the position is the
+            step.
     """
     begun, at, end = 0, 0.0, total
     for changed, new in changes:
@@ -131,13 +135,13 @@ SCHEDULES: dict[str, Callable[..., float]] = {f.__name__: f for f in _FUNCTIONS}
 def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Schedule:
     """Build a schedule from a number (constant) or ``dict(name="cosine", start=0.99, end=1.0)``.
 
-    Durations may be given in epochs: ``warmup_epochs`` for ``warmup_steps`` and
-    ``milestone_epochs`` for ``milestones``. The result is a ``functools.partial`` of one of
+    Durations may be given in epochs, as ``warmup_epochs`` instead of ``warmup_steps`` and
+    ``milestone_epochs`` instead of ``milestones``. The result is a ``functools.partial`` of one of
     :data:`SCHEDULES`.
 
     Raises:
         ValueError: If ``spec`` is not a number or dict, the name is unknown, an argument is missing
-            or not accepted, or values are not numbers or not in order.
+            or not accepted, a value is not a number, or milestones are not in order.
     """
     if _is_number(spec):
         return partial(constant, value=float(spec))
@@ -159,17 +163,18 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     missing = sorted(key for key, required in taken.items() if required and key not in arguments)
     if unknown or missing:
         raise ValueError(
-            f"schedule {name!r} in {given}: unknown arguments {unknown}, missing {missing}; it "
+            f"schedule {name!r} in {given}: unknown arguments {unknown}, missing {missing}. It "
             f"accepts {sorted(taken)}"
         )
     _check_values(arguments, given)
     return partial(SCHEDULES[name], **arguments)
 
 
+#: Arguments that are lists of numbers.
 _LISTS = ("milestone_epochs", "milestones", "values")
 
 
-def _check_durations(arguments: Mapping[str, Any], given: dict[str, Any]) -> None:
+def _check_durations(arguments: Mapping[str, Any], given: Mapping[str, object]) -> None:
     """Raise ValueError unless durations are numbers of at least 0, and lists consist of numbers."""
     for key in ("warmup_epochs", "warmup_steps"):
         duration = arguments.get(key, 0)
@@ -178,23 +183,23 @@ def _check_durations(arguments: Mapping[str, Any], given: dict[str, Any]) -> Non
     for key in _LISTS:
         listed = arguments.get(key, ())
         if not isinstance(listed, list | tuple):
-            raise ValueError(f"{key} must be a list in {given}: write {key}=[{listed!r}]")
+            raise ValueError(f"{key} must be a list in {given}. Write {key}=[{listed!r}]")
         if not all(_is_number(v) and math.isfinite(v) for v in listed):
-            raise ValueError(f"{key} must be made of finite numbers in {given}")
+            raise ValueError(f"{key} must contain only finite numbers in {given}")
 
 
-def _check_values(arguments: Mapping[str, Any], given: dict[str, Any]) -> None:
+def _check_values(arguments: Mapping[str, Any], given: Mapping[str, object]) -> None:
     """Raise ValueError if a value is not a finite number, or if milestones do not fit."""
     for key, value in arguments.items():
         if key not in _LISTS and not (_is_number(value) and math.isfinite(value)):
-            raise ValueError(f"{key} must be made of finite numbers in {given}")
+            raise ValueError(f"{key} must be a finite number in {given}")
     milestones, values = arguments.get("milestones", ()), arguments.get("values")
     if any(a >= b for a, b in pairwise((0, *milestones))):
         raise ValueError(f"milestones must increase and lie after step 0 in {given}")
     if values is not None and len(values) != len(milestones) + 1:
         raise ValueError(
-            f"{len(values)} values need {len(values) - 1} milestones, got {len(milestones)} in "
-            f"{given}"
+            f"{len(values)} values need {len(values) - 1} milestones, but there are "
+            f"{len(milestones)} in {given}"
         )
 
 
@@ -207,23 +212,23 @@ class ScheduleHook(Hook):
     """Hook that sets the learning rate and numbers of the model before every iteration.
 
     With gradient accumulation, all micro-batches of an optimiser step share its values. The
-    learning rate follows the linear scaling rule: the optimiser's ``lr`` is meant for
-    ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where the actual global
-    batch is batch size x ranks x accumulated micro-batches.
+    learning rate follows the linear scaling rule: the optimiser's ``lr`` is meant for a global
+    batch of ``base_batch_size``, and is multiplied by the actual batch divided by
+    ``base_batch_size``. The actual batch is batch size x ranks x accumulated micro-batches.
 
     Args:
-        lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
-            rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` and
-            ``warmup_start`` are rates too and are scaled in the same way, and each parameter group
-            is also scaled by its ``lr_scale``. None keeps the rate constant.
-        model: Schedules by name of a number of the model, e.g.
+        lr: Schedule of the learning rate, for example ``dict(name="warmup_cosine",
+            warmup_epochs=35)``. Its peak (or start) is the scaled rate. ``end`` and
+            ``warmup_start`` are rates for ``base_batch_size`` too. Each parameter group is also
+            scaled by its ``lr_scale``. None keeps the rate constant.
+        model: Schedules by name of a number in the model, for example
             ``dict(momentum=dict(name="cosine", start=0.99, end=1.0))``.
         base_batch_size: Global batch that ``lr`` is meant for. None disables scaling.
-        weight_decay: Schedule of the weight decay of the parameter groups that have one. None keeps
-            it constant.
+        weight_decay: Schedule of the weight decay, for the parameter groups that have one. None
+            keeps it constant.
 
     Raises:
-        ValueError: If ``base_batch_size`` is below 1, or durations have another type.
+        ValueError: If ``base_batch_size`` is below 1, or a duration is not a number.
     """
 
     priority = "HIGHEST"  # before RuntimeInfoHook, which logs the rates
@@ -243,11 +248,11 @@ class ScheduleHook(Hook):
         self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self.weight_decay, self._is_decayed = weight_decay, [False]
         self._base_lrs: list[float] = []
-        self._lr_scales: list[float] = []  # layer decay, already in the rates
+        self._lr_scales: list[float] = []  # factors of layer decay, which the rates contain
 
     def before_run(self, runner) -> None:
-        """Store the configured rates, because a checkpoint that is loaded later overwrites them."""
-        if isinstance(runner.optim_wrapper, OptimWrapper):  # not built when only testing
+        """Store the configured rates, because loading a checkpoint overwrites them."""
+        if isinstance(runner.optim_wrapper, OptimWrapper):  # a test does not build it
             groups = runner.optim_wrapper.optimizer.param_groups
             self._base_lrs = [group["lr"] for group in groups]
             self._lr_scales = [group.get("lr_scale", 1.0) for group in groups]
@@ -257,8 +262,8 @@ class ScheduleHook(Hook):
         """Build the schedules, whose durations may be in epochs, and log the scaled rate.
 
         Raises:
-            ValueError: If the model has no such number or refuses its values, or a schedule is
-                malformed.
+            ValueError: If the model lacks a scheduled number or refuses its values, or a schedule
+                is malformed.
         """
         self._accumulation = accumulation = runner.optim_wrapper._accumulative_counts
         steps_per_epoch = max(1, runner.train_loop.iters_per_epoch // accumulation)
@@ -294,8 +299,8 @@ class ScheduleHook(Hook):
             runner.log_processor.show_current(self.model)
         schedules = {name: build_schedule(s, steps_per_epoch) for name, s in self.model.items()}
         self._model_schedules = schedules
-        # The method checks the values of the first, middle and last step and of milestones. All
-        # schedules are set together, because it may compare their values.
+        # Let the method check the values at the first, middle and last step and at milestones. Set
+        # all of them at a time, because the method may compare them.
         check = getattr(model, "check_settings", lambda: None)
         steps = {0, self._total // 2, self._total - 1}
         for schedule in schedules.values():
@@ -311,8 +316,8 @@ class ScheduleHook(Hook):
         done = runner.iter // self._accumulation
         step = position(done, self._total, runner.train_loop.replans)
         groups = runner.optim_wrapper.optimizer.param_groups
-        # The rates are set for each group, because resumed groups contain the rates of their last
-        # step and not the config's rates.
+        # Set the rates, instead of multiplying the groups' rates, because resumed groups contain
+        # the rates of their last step.
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)
         if self._decay is not None:

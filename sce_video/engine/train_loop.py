@@ -1,6 +1,6 @@
 """Training loop that can be stopped and resumed in the middle of an epoch.
 
-The module also handles signals that stop training, which loader workers ignore, and copies each
+:class:`StopSignals` records the signals that stop training, and :func:`copied_ahead` copies each
 batch to the GPU during the previous step.
 """
 
@@ -36,21 +36,25 @@ from sce_video.engine.run_json import INTERRUPTED
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
-from sce_video.utils.errors import UserError
+from sce_video.utils.errors import Alarm, UserError
 from sce_video.utils.files import WriteError
 from sce_video.utils.private_parts import end_persistent_workers
+from sce_video.utils.records import at
 
 
 class StopSignals:
-    """Context manager in which SIGINT, SIGTERM, SIGHUP and SIGUSR1 are recorded but end nothing.
+    """Context manager that only records SIGINT, SIGTERM, SIGHUP and SIGUSR1.
 
     A second SIGINT raises KeyboardInterrupt immediately. Ignored signals stay ignored, for example
     SIGINT in background jobs of a shell script and SIGHUP under ``nohup``. Outside the main thread,
-    if Python allows no signal handlers, nothing changes.
+    where Python allows no signal handlers, nothing changes.
+
+    Attributes:
+        received: Number of the first signal; 0 before a signal.
     """
 
     def __init__(self) -> None:
-        self.received = 0  # number of the first signal
+        self.received = 0
         self._pid = os.getpid()
         self._previous: dict[int, Callable | int | None] = {}
 
@@ -66,7 +70,7 @@ class StopSignals:
             # A handler that was not installed from Python is None and cannot be restored.
             previous = signal.SIG_DFL if previous is None else previous
             if number == self.received == signal.SIGUSR1:
-                # Slurm and torchrun may both send it. The second signal must not end the program.
+                # Slurm and torchrun may both send SIGUSR1. The second must not end the program.
                 previous = signal.SIG_IGN
             signal.signal(number, previous)
 
@@ -78,27 +82,27 @@ class StopSignals:
             return
         self.received = self.received or number
         if number == signal.SIGINT:
-            signal.signal(number, signal.default_int_handler)  # so a second Ctrl-C ends the program
+            signal.signal(number, signal.default_int_handler)  # for a second Ctrl-C
             if is_main_process():
-                # The interrupted code may hold a log handler's lock, which os.write does not need.
+                # Do not use the log, because the interrupted code may hold the lock of a handler.
                 os.write(2, b"\nstopping after this step. Press Ctrl-C again to stop immediately\n")
 
 
-#: Maximum number of steps by which the host may be ahead of the GPU. More would only keep more
-#: batches in memory.
+#: Batch of ``collate_views``, by name of the entry.
+Batch = dict[str, Any]
+#: Maximum number of steps by which the host may be ahead of the GPU. More steps would only keep
+#: more batches in memory.
 _STEPS_AHEAD = 2
 
 
-def copied_ahead(
-    batches: Iterable[dict[str, Any]], device: torch.device
-) -> Iterator[dict[str, Any]]:
+def copied_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
     """Yield the batches of ``collate_views`` with their views on the GPU, copied one batch ahead.
 
-    The copy of a batch is queued on a separate stream before the previous step, so it overlaps with
-    that step. This requires pinned memory, and GPU memory for the uint8 views of four batches. The
-    host does not wait for the GPU between two log lines, so it is kept at most two steps ahead of
-    it. ``seed``, which determines random draws, stays on the CPU, where it is read. On a CPU, the
-    batches are yielded unchanged.
+    The copy of a batch is queued on a separate stream before the previous step, so that both
+    overlap. This requires pinned memory, and GPU memory for the uint8 views of four batches.
+    Because the host does not wait for the GPU between two log lines, it is kept at most two steps
+    ahead. ``seed``, which determines random draws, stays on the CPU, where it is read. On a CPU,
+    the batches are yielded unchanged.
     """
     if device.type != "cuda":
         yield from batches
@@ -113,12 +117,13 @@ def copied_ahead(
             yield {**batch, "inputs": views}, arrived
 
     begun: deque[torch.cuda.Event] = deque()
-    for (batch, arrived), _ in pairwise(chain(copies(), [None])):  # after the next is fetched
+    # A batch is yielded after the copy of the next one has been queued.
+    for (batch, arrived), _ in pairwise(chain(copies(), [None])):
         current = torch.cuda.current_stream(device)
         current.wait_event(arrived)
         for view in batch["inputs"]:
-            view.record_stream(current)  # otherwise its memory could be reused too early
-        step = torch.cuda.Event(blocking=True)  # lets the host sleep instead of polling
+            view.record_stream(current)  # so that its memory is not reused before the step
+        step = torch.cuda.Event(blocking=True)  # The host sleeps instead of polling.
         step.record(current)
         begun.append(step)
         yield batch
@@ -128,20 +133,22 @@ def copied_ahead(
 
 @lru_cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    # Use one stream for all epochs, because the allocator caches memory per stream.
+    # Use one stream for all epochs, because the allocator caches memory separately per stream.
     return torch.cuda.Stream(device)
 
 
-#: Number of optimiser steps between exchanges on whether to stop, for which all GPUs wait.
+#: Number of optimiser steps after which the ranks agree on whether to stop, for which all GPUs
+#: wait.
 _STEPS_PER_AGREEMENT = 10
-_FAILURE = 128  # marks a failure where a signal number is expected
+#: Number that stands for a failure in the exchange of signal numbers between ranks.
+_FAILURE = 128
 
 
 class TrainingStepError(RuntimeError):
-    """Error for a ValueError, OSError or similar in a training step, which is its ``__cause__``.
+    """Error in a training step, whose ``__cause__`` is a ValueError, OSError or similar.
 
-    Before training, these types mean a wrong setting or file, and the message is sufficient. Inside
-    a step, they may be caused by a bug, so the traceback matters.
+    Before training, such an error means a wrong setting or file, and its message is sufficient. In
+    a step, it may be caused by a bug, so the traceback matters.
     """
 
 
@@ -157,12 +164,13 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     """Training loop over whole optimiser steps, which can be resumed after any step.
 
     mmengine restarts a resumed epoch from its first sample. Here, the sampler skips the samples
-    seen before, so they are neither trained on nor decoded again. With gradient accumulation, an
-    epoch ends with its last whole optimiser step, and the remaining batches are left out.
+    that the epoch has already used, so they are neither trained on nor decoded again. With gradient
+    accumulation, an epoch ends with its last whole optimiser step, and the remaining batches are
+    left out.
 
     Attributes:
         stopped_by: Signal that ended the last :meth:`run`; None if it ran to its end.
-        failure: Exception set by a hook. Training ends with a checkpoint, and then raises it.
+        failure: Exception set by a hook. Training writes a checkpoint and then raises it.
         warnings: Warnings logged before the last :meth:`run`.
         replans: Pairs (optimiser step, new total), one for each change of the training length.
         learns_by_steps: Whether few optimiser steps mean that little is learned.
@@ -171,7 +179,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     learns_by_steps = True
     stopped_by: signal.Signals | None = None
     failure: Exception | None = None
-    warnings: Sequence[str] = ()
+    warnings: Sequence[str | Alarm] = ()
     replans: Sequence[tuple[int, int]] = ()
 
     def __init__(
@@ -191,8 +199,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     @property
     def _accumulation(self) -> int:
         wrapper = self.runner.optim_wrapper
-        if isinstance(wrapper, dict):  # it is not built yet
-            return wrapper.get("accumulative_counts", 1)
+        if isinstance(wrapper, dict):  # it has not been built yet
+            return at(wrapper, "accumulative_counts", int) or 1
         return wrapper._accumulative_counts
 
     @property
@@ -218,12 +226,12 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         return self.iters_per_epoch // self._accumulation * self.planned_epochs
 
     def replan(self, step: int, total: int) -> None:
-        """Change the length of the run to ``total`` optimiser steps, also within an epoch.
+        """Change the length of the run to ``total`` optimiser steps, possibly within an epoch.
 
-        The schedules continue from their values at ``step``.
+        The schedules continue from their values at ``step``, the number of completed steps.
 
         Raises:
-            ValueError: If more than ``total`` steps are done.
+            ValueError: If ``total`` is below ``step``.
         """
         if total < step:
             raise ValueError(f"{step} steps are already done, so the run cannot end after {total}")
@@ -231,13 +239,14 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self._max_epochs = -(-self.max_iters // self.iters_per_epoch)
 
     def run(self):
-        """Train until the end or a signal.
+        """Train until the end or until a signal.
 
         SIGINT, SIGTERM, SIGHUP and SIGUSR1 end training after a whole optimiser step, with a
         checkpoint. ``stopped_by`` then contains the signal.
 
         Raises:
-            ValueError: If the settings could not be resumed or would never complete a step.
+            ValueError: If a run with these settings could not be resumed, or would never complete a
+                step.
             Exception: If a hook has set ``failure``. All ranks raise it after the checkpoint.
             TrainingStepError: If a step raises a ValueError or OSError.
         """
@@ -247,7 +256,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             self.runner.logger.info(line)
         self.warnings = training_warnings(self)
         for warning in self.warnings:
-            self.runner.logger.warning(warning)
+            self.runner.logger.warning(str(warning))
         self.stopped_by = self.failure = None
         if self._epoch >= self._max_epochs or self._iter >= self.max_iters:
             self.runner.logger.warning(
@@ -280,7 +289,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     raise self.failure
         finally:
             self.runner.call_hook("after_stop")
-            with suppress(RuntimeError):  # torch may report a crashed worker here once more
+            with suppress(RuntimeError):  # torch may report a crashed worker once more
                 end_persistent_workers(self.dataloader)
         return self.runner.model
 
@@ -293,13 +302,13 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         if not 0 <= seen <= self.iters_per_epoch:
             raise ValueError(
                 f"iteration {self._iter} is not in epoch {self._epoch} of {self.iters_per_epoch} "
-                "iterations. The checkpoint was written with another batch size or number of "
-                "processes. Resume with the same ones, or load only its weights with "
+                "iterations. The checkpoint was written with a different batch size or number of "
+                "processes. Resume with the same values, or load only the weights with "
                 "--cfg-options load_from=PATH"
             )
         # Only whole steps are done, because no checkpoint is written between micro-batches.
         left = self.iters_per_epoch - seen
-        # Nothing is left if the checkpoint was written between the last step and the epoch's end.
+        # Nothing is left if the checkpoint was written after the last step, before the epoch ended.
         if left and self._iter < self.max_iters:
             if seen:
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
@@ -313,7 +322,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     agree = alone or steps % _STEPS_PER_AGREEMENT == 0
                     if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
                         self._stop_if_asked()
-                    if self._iter >= self.max_iters:  # the total may change within the epoch
+                    if self._iter >= self.max_iters:  # a hook may change the total in an epoch
                         break
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1
@@ -325,11 +334,11 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             WriteError: If a checkpoint cannot be written.
             TrainingStepError: If it raises a ValueError, OSError, AssertionError or KeyError.
         """
-        if self.runner.cfg.get("compile"):  # CUDA graphs reuse the memory of a step's outputs
+        if self.runner.cfg.get("compile"):  # because CUDA graphs reuse the memory of outputs
             torch.compiler.cudagraph_mark_step_begin()
         try:
             super().run_iter(idx, data_batch)
-        except WriteError:  # its message is sufficient without a traceback
+        except WriteError:  # whose message is sufficient without a traceback
             raise
         except (ValueError, OSError, AssertionError, KeyError) as error:
             raise TrainingStepError(
@@ -355,8 +364,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         path = folder / f"iter_{self._iter}.pth"
         # If a CheckpointHook that counts iterations has just written this file, it also removes it.
         if hub.runtime_info.get("last_ckpt") != str(path):
-            # Note the name before writing, because the file contains the hub. A resumed run then
-            # finds the name there.
+            # Store the name in the hub before writing, because the checkpoint contains the hub, in
+            # which a resumed run finds the name.
             before = hub.runtime_info.get(STOP_CHECKPOINT)
             hub.update_info(STOP_CHECKPOINT, path.name)
             meta = {"epoch": self._epoch, "iter": self._iter}
@@ -365,5 +374,5 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 (folder / before).unlink(missing_ok=True)
                 self.runner.call_hook("after_removal", names=[before])
         self.runner.logger.info(
-            f"stopped by {by}: checkpoint {path} written; continue with --resume"
+            f"stopped by {by}. The checkpoint {path} is written. Continue with --resume"
         )

@@ -1,4 +1,8 @@
-"""Checks before the first step: errors for impossible settings, warnings for unpromising ones."""
+"""Checks before the first step: errors for impossible settings, warnings for unpromising ones.
+
+The alarms on the learning rate and on evaluated files (:class:`~sce_video.utils.errors.Alarm`)
+compare numbers that are known before training.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,15 @@ from sce_video.engine.restarts import device_name
 from sce_video.models.modules.sync_batch_norm import SyncBatchNorm, check_equal_batches
 from sce_video.registry import DATASETS
 from sce_video.utils.distributed import unwrap_model
-from sce_video.utils.errors import NamedWarning
+from sce_video.utils.errors import Alarm
 from sce_video.utils.files import regular_file
 
-# If more than this share of the samples is left out of every epoch, a warning is logged.
+#: Largest share of the samples that every epoch may leave out without a warning.
 _MAX_LEFT_OUT = 0.2
-# Number of optimiser steps below which a training run changes a network too little.
+#: Number of optimiser steps below which a training run changes a network too little.
 _FEW_STEPS = 100
-_EDGE = 65536  # number of bytes compared at the beginning and the end of a file
+#: Number of bytes that are compared at the beginning and at the end of a file.
+_EDGE = 65536
 
 
 def check_training(loop: Any) -> None:
@@ -35,15 +40,15 @@ def check_training(loop: Any) -> None:
 
     Raises:
         ValueError: If an epoch has no whole step, a batch has one sample but batch norm needs more,
-            the number of views does not match the augmentation, a local view is a target, labels
-            are out of range, or checkpoints fall in the middle of a step.
+            the number of views does not match the augmentation, a target view is a local view,
+            labels are out of range, or a checkpoint would be written in the middle of a step.
     """
     loader, model = loop.dataloader, unwrap_model(loop.runner.model)
     dataset = loader.dataset
     if loop.iters_per_epoch == 0:
         raise ValueError(
             f"{len(dataset)} training samples do not fill one step of batch size "
-            f"{loader.batch_size} per process: lower train_dataloader.batch_size or "
+            f"{loader.batch_size} per process. Lower train_dataloader.batch_size or "
             "optim_wrapper.accumulative_counts"
         )
     head = getattr(model, "cls_head", None)
@@ -52,13 +57,13 @@ def check_training(loop: Any) -> None:
     if any(type(module) is nn.BatchNorm1d for module in model.modules()):
         if loader.batch_size == 1:
             raise ValueError(
-                "train_dataloader.batch_size=1: BN of the MLP heads normalises over the batch and "
-                "needs at least two samples per process"
+                "train_dataloader.batch_size is 1, but BN in the MLP heads normalises over the "
+                "batch and needs at least two samples per process"
             )
         if not loader.drop_last and len(loader.sampler) % loader.batch_size == 1:
             raise ValueError(
-                f"the last batch of {len(loader.sampler)} samples in batches of "
-                f"{loader.batch_size} has one sample, over which BN cannot normalise: set "
+                f"{len(loader.sampler)} samples in batches of {loader.batch_size} leave a last "
+                "batch with one sample, over which BN cannot normalise. Set "
                 "train_dataloader.drop_last=True"
             )
     if any(isinstance(module, SyncBatchNorm) for module in model.modules()):
@@ -67,8 +72,8 @@ def check_training(loop: Any) -> None:
     augmented = getattr(getattr(model, "data_preprocessor", None), "views", None)
     if made is not None and augmented and made != len(augmented):
         raise ValueError(
-            f"the training pipeline makes {made} views of a sample (num_views), data_preprocessor "
-            f"augments {len(augmented)} (views): give `views` one entry per view"
+            f"the training pipeline makes {made} views of a sample (num_views), but "
+            f"data_preprocessor augments {len(augmented)} (views). Give `views` one entry per view"
         )
     if made is not None:
         _check_targets(made, getattr(dataset, "num_local_views", 0), model)
@@ -77,9 +82,9 @@ def check_training(loop: Any) -> None:
         by_iter = isinstance(hook, CheckpointHook) and not hook.by_epoch and hook.interval > 0
         if by_iter and hook.interval % accumulation:
             raise ValueError(
-                f"checkpoint interval {hook.interval} (iterations) must be a multiple of "
-                f"accumulative_counts={accumulation}: a checkpoint in the middle of a "
-                "step cannot be resumed"
+                f"the checkpoint interval, {hook.interval} iterations, must be a multiple of "
+                f"accumulative_counts={accumulation}, because a checkpoint in the middle of a step "
+                "cannot be resumed"
             )
 
 
@@ -93,92 +98,102 @@ def _check_targets(num_views: int, num_local: int, model: nn.Module) -> None:
     if local:
         raise ValueError(
             f"view {local[0]} is one of the {num_local} local views of {num_views}, but a target "
-            f"view must be a global one. Set model.{name}, e.g. [{num_views - num_local - 1}]"
+            f"view must be global. Set model.{name}, for example to [{num_views - num_local - 1}]"
         )
 
 
-def training_warnings(loop: Any) -> list[str]:
-    """List warnings about batches, numbers of steps and the method, which may limit learning.
+def training_warnings(loop: Any) -> list[str | Alarm]:
+    """Return warnings about settings that may limit learning: batch, number of steps, method.
 
     Raises:
-        ValueError: If the method cannot be trained on such samples.
+        ValueError: If the method cannot be trained on these samples.
     """
     loader, model = loop.dataloader, unwrap_model(loop.runner.model)
     accumulation = loop.runner.optim_wrapper._accumulative_counts
     batch = loader.batch_size * get_world_size() * accumulation
     samples = len(loader.dataset)
     steps = loop.max_iters // accumulation
-    warnings = []
+    warnings: list[str | Alarm] = []
     left_out = samples - loop.iters_per_epoch * loader.batch_size * get_world_size()
     if left_out > _MAX_LEFT_OUT * samples:
         warnings.append(
-            f"{left_out} of {samples} samples are left out of every epoch, since they do not fill "
-            f"a batch of {batch}: a smaller train_dataloader.batch_size uses more of them"
+            f"every epoch leaves out {left_out} of {samples} samples, because they do not fill a "
+            f"batch of {batch}. A smaller train_dataloader.batch_size uses more of them"
         )
     if steps < _FEW_STEPS and loop.learns_by_steps:
         warnings.append(
-            f"the whole training has {steps} optimiser steps, too few to learn much: raise the "
-            "epochs (train_cfg.max_epochs, --epochs) or lower the batch"
+            f"the whole training has {steps} optimiser steps, too few to learn much. Use more "
+            "epochs (train_cfg.max_epochs, --epochs) or a smaller batch"
         )
     check: Any = getattr(model, "check_training", lambda *_: [])
-    return warnings + check(samples, batch, getattr(loader.dataset, "num_views", None))
+    return [*warnings, *check(samples, batch, getattr(loader.dataset, "num_views", None))]
 
 
 def describe_training(loop: Any) -> list[str]:
-    """Describe the dataset, device and length of training for the first lines of the log."""
+    """Return the first lines of the log: the dataset, the device and the length of training."""
     found = describe_samples(loop.dataloader.dataset)
-    kind, processes = found.get("kind", "sample"), get_world_size()
-    source = found.get("ann_file") or found.get("data_root")
-    count = len(found.get("classes", ())) or found.get("num_classes")
+    kind, processes = found.kind or "sample", get_world_size()
+    source = found.ann_file or found.data_root
+    count = len(found.classes or ()) or found.num_classes
     classes = f"of {count} classes" if count else "without labels"
     accumulation = loop.runner.optim_wrapper._accumulative_counts
     batch = loop.dataloader.batch_size * processes * accumulation
     device = device_name(next(unwrap_model(loop.runner.model).parameters()).device)
     return [
-        f"{found['samples']} {kind}s {classes}{f' in {source}' if source else ''}",
-        f"{device}, {processes} process{'es' * (processes > 1)}; {loop.max_epochs} epochs of "
-        f"{loop.iters_per_epoch // accumulation} steps, {batch} {kind}s each; all details in "
-        f"{loop.runner.logger.log_file}",
+        f"{found.samples} {kind}s {classes}{f' in {source}' if source else ''}",
+        f"{device}, {processes} process{'es' * (processes > 1)}. {loop.max_epochs} epochs of "
+        f"{loop.iters_per_epoch // accumulation} steps with {batch} {kind}s each. All details are "
+        f"in {loop.runner.logger.log_file}",
     ]
 
 
 def unusual_rate(
     rate: float, batch: int, optimizer: str, ranges: Mapping[str, Sequence[float]]
-) -> list[NamedWarning]:
-    """Return an alarm if the linear rule (learning rate proportional to batch) suggests an error.
+) -> list[Alarm]:
+    """Return an alarm if a learning rate is unusual for its batch by the linear rule.
 
-    ``ranges`` contains the smallest and largest rate for a batch of 256, by name of the optimiser.
+    Args:
+        rate: Peak learning rate.
+        batch: Global batch.
+        optimizer: Name of the optimiser.
+        ranges: Smallest and largest usual rate for a batch of 256, by name of the optimiser. Other
+            optimisers are not checked.
     """
-    scaled = rate * 256 / batch
-    least, largest = ranges.get(optimizer, (scaled, scaled))
+    if optimizer not in ranges:
+        return []
+    scaled, (least, largest) = rate * 256 / batch, ranges[optimizer]
     if least <= scaled <= largest:
         return []
     text = (
-        f"the peak learning rate {rate:g} of {optimizer} at a global batch of {batch} is "
-        f"{scaled:.3g} for 256 samples by the linear rule; usual are {least:g} to {largest:g}. "
-        "Check optim_wrapper.optimizer.lr and custom_hooks.ScheduleHook.base_batch_size, the batch "
-        "that this rate is meant for"
+        f"the peak learning rate of {optimizer}, {rate:g} at a global batch of {batch}, "
+        f"corresponds to {scaled:.3g} for 256 samples by the linear rule, but {least:g} to "
+        f"{largest:g} is usual. Check optim_wrapper.optimizer.lr and the batch that it is meant "
+        "for, custom_hooks.ScheduleHook.base_batch_size"
     )
     bound = least if scaled < least else largest
-    return [NamedWarning(text, "learning_rate", scaled, bound)]
+    return [Alarm(text, "learning_rate", scaled, bound)]
 
 
-def evaluated_files(runner: Any, max_compared: int) -> list[NamedWarning]:
+def evaluated_files(runner: Any, max_compared: int) -> list[Alarm]:
     """Return alarms for evaluation sets that share files with the training set.
 
     The checked sets are ``test_dataloader``, ``val_dataloader`` and the queries of an online
     evaluation. A gallery may be the training set, because neighbours are usually retrieved from it.
     An evaluation set is skipped if it cannot be listed here, for example because its files are on
-    another machine. If both sets have more than ``max_compared`` files, only paths are compared
-    instead of sizes and contents.
+    another machine.
+
+    Args:
+        runner: Runner with a built training dataset.
+        max_compared: Largest number of files in both sets whose contents are compared. With more
+            files, only their paths are compared.
     """
     training = runner.train_dataloader.dataset
     if not hasattr(training, "path"):
         return []
     supervised = hasattr(unwrap_model(runner.model), "cls_head")
-    meaning = "no labels are trained on, but the result is better than on new samples"
+    meaning = "Their labels are not used, but the result is better than it would be on new samples"
     if supervised:
-        meaning = "their labels are trained on, so the result says nothing about new samples"
+        meaning = "Their labels are trained on, so the result says nothing about new samples"
     loaders = [(name, runner.cfg.get(name)) for name in ("test_dataloader", "val_dataloader")]
     queries = [getattr(hook, "queries", None) for hook in runner.hooks]
     loaders += [("the queries of the online evaluation", loader) for loader in queries]
@@ -186,7 +201,7 @@ def evaluated_files(runner: Any, max_compared: int) -> list[NamedWarning]:
     for name, loader in loaders:
         dataset: Any = None if isinstance(loader, Mapping) else getattr(loader, "dataset", None)
         if isinstance(loader, Mapping):
-            # It may be missing here or fail in a class of a user. The evaluation reports that.
+            # Its files may be missing here, or a user's class may fail. The evaluation reports it.
             with suppress(Exception):
                 dataset = DATASETS.build(dict(loader["dataset"]))
         if not hasattr(dataset, "path"):
@@ -194,17 +209,17 @@ def evaluated_files(runner: Any, max_compared: int) -> list[NamedWarning]:
         own, other = ([str(d.path(i)) for i in range(len(d))] for d in (training, dataset))
         if shared := common_files(own, other, max_compared):
             text = (
-                f"{len(shared)} of {len(other)} files of {name} are in the training set, too, such "
-                f"as {shared[0]}: {meaning}. Evaluate on other files"
+                f"{len(shared)} of {len(other)} files of {name} are also in the training set, for "
+                f"example {shared[0]}. {meaning}. Evaluate on other files"
             )
             level = "error" if supervised else "warning"
             share = len(shared) / len(other)
-            found.append(NamedWarning(text, "evaluated_files", share, 0.0, level))
+            found.append(Alarm(text, "evaluated_files", share, 0.0, level))
     return found
 
 
 def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared: int) -> list[str]:
-    """Return the evaluated files that share a resolved path or content with a training file.
+    """Return the evaluated files that are training files, or have the same content as one.
 
     Files of the same size are compared by their first and last 64 KiB.
     """
@@ -213,7 +228,7 @@ def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared
     folder = lru_cache(1024)(os.path.realpath)
 
     def resolve(path: str) -> str:
-        # Resolving a link is a system call per file, so for many files only folders are resolved.
+        # Each file takes a system call, so only its folder is resolved if there are many files.
         if few:
             return os.path.realpath(path)
         return os.path.join(folder(os.path.dirname(path)), os.path.basename(path))

@@ -1,9 +1,9 @@
 """Weights of a checkpoint for a model, and limits on what an untrusted file may build.
 
-The constructor of a registered class may do anything: mmaction2's ``LFBInferHead`` makes folders
-and saves features. So the text in a checkpoint or an index can only refer to the classes listed
-here, and the network may not be larger than the weights that the file contains. A config *file*
-that the user gives may use every registered network.
+The constructor of a registered class may do anything. For example, mmaction2's ``LFBInferHead``
+makes folders and saves features. The config in a checkpoint or an index can therefore name only the
+classes listed here, and its network cannot be larger than the weights in the file. A config *file*
+that the user gives may name every registered network.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +20,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
-from sce_video.engine.config.snapshot import SNAPSHOT
+from sce_video.engine.config.snapshot import SNAPSHOT, ConfigData
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
 from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part, named_class
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
+from sce_video.utils.records import JsonObject, at, lenient_record
 from sce_video.utils.run_files import FORMAT
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
 from sce_video.utils.storage import exists, join, split
 
 _PREFIX = "backbone."
 _HEADS = ("cls_head.", "roi_head.")
-#: Names that files of other projects may lack: a counter of BN, which no forward pass in eval mode
-#: reads, and adapters, which start at 0 in a new training run and are part of an old run's weights.
+#: Endings of names that a file may lack: a counter of BN that is not read in evaluation mode, and
+#: adapters, which start at 0 in a new training run and are merged into the weights of an old one.
 _IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
 def feature_channels(backbone: Mapping[str, Any]) -> int | None:
     """Return the number of channels of a trusted backbone's features; None if it is unknown."""
     try:
-        with torch.device("meta"):  # no memory for weights
+        with torch.device("meta"):  # allocates no memory for weights
             network = MODELS.build(dict(backbone))
-    except RuntimeError:  # some networks compute with values when they are built
+    except RuntimeError:  # some constructors compute with values, which the meta device lacks
         with torch.random.fork_rng(devices=[]):
             network = MODELS.build(dict(backbone))
     channels = getattr(network, "out_channels", None)
@@ -49,7 +51,7 @@ def feature_channels(backbone: Mapping[str, Any]) -> int | None:
 
 
 def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
-    """Return the weights of a checkpoint by name, without the DistributedDataParallel prefix."""
+    """Return a checkpoint's weights by name, without the prefix of DistributedDataParallel."""
     weights = checkpoint.get("state_dict", checkpoint)
     return {name.removeprefix("module."): value for name, value in weights.items()}
 
@@ -58,21 +60,21 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     """Raise unless every weight of the model's backbone is in the checkpoint, in its shape.
 
     If loading skipped weights that do not fit, a partly random network would be evaluated silently.
-    Weights of the checkpoint that the model lacks (projector, head) are allowed, unless they belong
-    to a backbone as well: then the checkpoint's backbone is deeper.
+    The checkpoint may contain other weights (projector, head), but no further backbone weights,
+    because its backbone would then be deeper.
 
     Args:
-        model: A model with a submodule ``backbone``, bare or wrapped; without such a submodule,
-            all of its weights count as the backbone.
-        checkpoint: Content of the file: weights under ``state_dict``, or the weights themselves.
-        name: Name of the file, for the message.
+        model: A model with a submodule ``backbone``, bare or wrapped. Without such a submodule, all
+            of its weights count as the backbone.
+        checkpoint: Content of the file, with weights under ``state_dict`` or directly.
+        name: Name of the file, for messages.
 
     Returns:
         Number of backbone tensors that fit.
 
     Raises:
-        ValueError: If no weight fits, or not all of them fit. The message names the file and the
-            first weight on both sides.
+        ValueError: If not all weights fit. The message names the file and the first weights that do
+            not.
     """
     weights = checkpoint_weights(checkpoint)
     own = checkpoint_weights(model.state_dict())
@@ -83,9 +85,9 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     backbone = backbone or own
     if not backbone.keys() & weights.keys():
         raise ValueError(
-            f"no backbone weight of the model is in {name}: the model has {list(backbone)[:3]}..., "
-            f"the file {list(weights)[:3]}...; convert it first (tools/convert) or give the "
-            "file that has this backbone"
+            f"{name} contains no backbone weight of the model: the model has "
+            f"{list(backbone)[:3]}..., but the file has {list(weights)[:3]}.... Convert it first "
+            "(tools/convert), or give a file with this backbone"
         )
     of_backbone = {
         key: value
@@ -103,7 +105,10 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
 def _describe_faults(own: dict, weights: dict, strict: bool = True) -> str:
     """Count the weights that do not fit, and name the first two of each kind; "" if all fit.
 
-    Unless ``strict``, weights that only one side has are not a fault.
+    Args:
+        own: Weights of the model.
+        weights: Weights in the file.
+        strict: Whether missing and additional weights are faults, not only different shapes.
     """
     shape = {k: tuple(v.shape) if torch.is_tensor(v) else None for k, v in weights.items()}
     shapes = [
@@ -113,20 +118,22 @@ def _describe_faults(own: dict, weights: dict, strict: bool = True) -> str:
     ]
     missing = [key for key in own if strict and key not in weights]
     extra = [key for key in weights if strict and key not in own]
-    kinds = (("missing", missing), ("of another shape", shapes), ("too many", extra))
-    return "; ".join(f"{len(found)} {what}, first {found[:2]}" for what, found in kinds if found)
+    kinds = (("missing", missing), ("of a different shape", shapes), ("too many", extra))
+    return "; ".join(
+        f"{len(found)} {what}, for example {found[:2]}" for what, found in kinds if found
+    )
 
 
 def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> None:
-    """Raise if weights cannot be loaded into a bare model, in a shorter message than torch's.
+    """Raise if weights cannot be loaded into a bare model, with a shorter message than torch's.
 
     Raises:
-        ValueError: If a weight has another shape or, if ``strict``, one is missing or too many. The
-            message names the file (``name``).
+        ValueError: If a weight has a different shape or, with ``strict``, is missing or too many.
+            The message names the file (``name``).
     """
     if faults := _describe_faults(model.state_dict(), weights, strict):
         raise ValueError(
-            f"{name} contains a different network from {type(model).__name__} of the config "
+            f"{name} contains a different network from the config's {type(model).__name__} "
             f"({faults}). Use the same network options as in its training"
         )
 
@@ -134,9 +141,9 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
 def load_backbone(
     model: nn.Module, checkpoint: dict, name: str, allow_identity: bool = False
 ) -> int:
-    """Load and count the weights of a bare model's backbone, as in :func:`check_backbone_weights`.
+    """Load the weights of a bare model's backbone, and return the number of tensors.
 
-    The target of a self-supervised method becomes equal to the online branch.
+    The target network of a self-supervised method becomes a copy of the online branch.
 
     Args:
         model: Model with a submodule ``backbone``.
@@ -144,6 +151,9 @@ def load_backbone(
         name: Name of the file, for messages.
         allow_identity: Whether layers that start as the identity may be missing from the file. They
             remain the identity, so that an image network becomes a video network.
+
+    Raises:
+        ValueError: If :func:`check_backbone_weights` finds that not all weights fit.
     """
     weights = checkpoint_weights(checkpoint)
     if allow_identity:
@@ -168,52 +178,52 @@ def _identity_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
-    """Raise unless every weight of a ``cls_head`` or ``roi_head`` is there, in its shape.
+    """Raise unless a checkpoint has every weight of the model's ``cls_head`` or ``roi_head``.
 
-    Models without either pass. Arguments are as in :func:`check_backbone_weights`.
+    A model without a head passes. The arguments are as in :func:`check_backbone_weights`.
 
     Raises:
-        ValueError: If the file has no classifier, or one with another number of classes.
+        ValueError: If the file has no classifier, or its classifier has a different number of
+            classes.
     """
     weights = checkpoint_weights(checkpoint)
     own = {k: v for k, v in unwrap_model(model).state_dict().items() if k.startswith(_HEADS)}
-    missing = [key for key in own if key not in weights]
-    if missing and len(missing) == len(own):
+    given = {key: weights[key] for key in own if key in weights}
+    if own and not given:
         raise ValueError(
-            f"{name} has no classifier (no {missing[0]}): it is not a checkpoint of this recipe; "
-            "train it first: python tools/train.py CONFIG --pretrained CHECKPOINT"
+            f"{name} has no classifier (no {next(iter(own))}), so it is not a checkpoint of this "
+            "recipe. Train one first with python tools/train.py CONFIG --pretrained CHECKPOINT"
         )
-    for key, value in own.items():
-        if key in weights and weights[key].shape != value.shape:
-            raise ValueError(
-                f"{name}: {key} is {tuple(weights[key].shape)}, but the config's classifier has "
-                f"{tuple(value.shape)}. The number of classes, the backbone or the grid of probes "
-                "differs"
-            )
-    if missing:
-        raise ValueError(f"{name} lacks {len(missing)} weights of the classifier: {missing[:2]}...")
+    if faults := _describe_faults(own, given):
+        raise ValueError(
+            f"{name} contains a different classifier from the config's ({faults}). The number of "
+            "classes, the backbone or the grid of probes differs"
+        )
 
 
+#: Version of ``config.json``.
 VERSION = 1
-_MOST_TENSORS = 50_000  # maximum in a file: 3,000 modules in two branches, and two of an optimizer
-#: Entries of a checkpoint's ``meta`` that the provenance keeps.
+#: Largest number of tensors in a file: 3,000 modules in two branches, and two per optimiser state.
+_MOST_TENSORS = 50_000
+#: Entries of a checkpoint's ``meta`` that an exported network keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
 
 
 def load_weights_file(path: str | Path) -> dict[str, Any]:
     """Read a ``.safetensors`` file as a checkpoint with ``state_dict`` and ``meta``.
 
-    ``meta`` has the config and the provenance of a ``config.json`` next to the file or URL.
+    If there is a ``config.json`` next to the file or URL, ``meta`` contains its config and
+    provenance.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is damaged, or the JSON file next to it is not one of this package.
+        ValueError: If the file is damaged, or this package cannot read the ``config.json``.
     """
     from safetensors import SafetensorError
 
     local = local_copy(path, newest=True)
     if not local.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}")
+        raise FileNotFoundError(f"there is no checkpoint at {path}")
     try:
         weights = merged_weights(read_tensors(local))
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -222,12 +232,12 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
     if not exists(beside):
         return {"state_dict": weights, "meta": {}}
     stored = read_exported_config(beside)
-    given = stored.get("provenance")
-    meta = {k: v for k, v in given.items() if k in _META} if isinstance(given, dict) else {}
-    if isinstance(meta.get("training"), dict):  # the hash is of the whole checkpoint
-        meta["training"] = {k: v for k, v in meta["training"].items() if k != "weights_sha256"}
-    classes = (stored.get("classifier") or {}).get("classes")
-    if isinstance(classes, list):
+    given = at(stored, "provenance", dict) or {}
+    meta = {name: value for name, value in given.items() if name in _META}
+    # The hash of the checkpoint includes weights that were not exported.
+    if (training := at(meta, "training", dict)) is not None:
+        meta["training"] = {k: v for k, v in training.items() if k != "weights_sha256"}
+    if (classes := at(stored, "classifier.classes", list)) is not None:
         meta["classes"] = classes
     meta[SNAPSHOT] = json.dumps(test_settings(stored))
     return {"state_dict": weights, "meta": meta}
@@ -254,7 +264,7 @@ def check_count(tensors: int) -> None:
         raise ValueError(f"it contains {tensors:,} tensors, and at most {_MOST_TENSORS:,} are read")
 
 
-def read_exported_config(path: str | Path) -> dict[str, Any]:
+def read_exported_config(path: str | Path) -> JsonObject:
     """Read a ``config.json`` without checking its values.
 
     Raises:
@@ -262,77 +272,104 @@ def read_exported_config(path: str | Path) -> dict[str, Any]:
         ValueError: If it is not JSON, not from this package, or from a later version.
     """
     content = read_json(local_copy(path, newest=True))
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if at(content, "format") != FORMAT:
         raise ValueError(
             f'{path} does not describe a network of this package (no "format": "{FORMAT}")'
         )
-    if content.get("version") != VERSION:
+    if (version := at(content, "version")) != VERSION:
         raise ValueError(
-            f"{path} has version {content.get('version')!r:.40}, this package reads {VERSION}"
+            f"{path} has version {version!r:.40}, but this package reads only version {VERSION}"
         )
     for name, kind in (("model", dict), ("classifier", dict | None)):
-        if not isinstance(content.get(name), kind):
+        if not isinstance(at(content, name), kind):
             raise ValueError(f"{path}: {name} must be an object {{...}}")
     return content
 
 
-def test_settings(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return the test settings of the network in a ``config.json``: model, data, metrics.
+@dataclass(frozen=True)
+class _ExportedModel:
+    """The ``model`` of a ``config.json``, unchecked. Values that are missing there are None."""
 
-    Values that are missing there are None here.
-    """
-    given, classifier = stored["model"], stored.get("classifier") or {}
-    clip: dict[str, Any] = {"type": "CenterSegmentClip", "num_frames": given.get("num_frames")}
-    if given.get("clip_duration") is not None:
-        clip |= {"type": "UniformClips", "clip_duration": given["clip_duration"]}
-        clip["num_clips"] = classifier.get("num_clips", 4)
-    crops = {"crop_size": given.get("crop_size"), "num_crops": classifier.get("num_crops", 1)}
+    backbone: Any = None
+    num_frames: Any = None
+    clip_duration: Any = None
+    short_side: Any = None
+    crop_size: Any = None
+    mean: Any = None
+    std: Any = None
+
+
+@dataclass(frozen=True)
+class _ExportedClassifier:
+    """The ``classifier`` of a ``config.json``, unchecked."""
+
+    num_classes: Any = None
+    num_clips: Any = 4
+    num_crops: Any = 1
+
+
+def test_settings(stored: Mapping[str, Any]) -> ConfigData:
+    """Return the config of a test of the network in a ``config.json``: model, data, metrics."""
+    given = lenient_record(_ExportedModel, stored["model"])
+    classifier = lenient_record(_ExportedClassifier, at(stored, "classifier"))
+    classifies = bool(at(stored, "classifier"))
+    clip: dict[str, object] = {"type": "CenterSegmentClip", "num_frames": given.num_frames}
+    if given.clip_duration is not None:
+        clip |= {"type": "UniformClips", "clip_duration": given.clip_duration}
+        clip["num_clips"] = classifier.num_clips
     pipeline = [
         {"type": "OpenVideo"},
         clip,
         {"type": "DecodeSharedFrames"},
-        {"type": "ResizeShortSide", "size": given.get("short_side")},
-        {"type": "PackVideo", **crops},
+        {"type": "ResizeShortSide", "size": given.short_side},
+        {"type": "PackVideo", "crop_size": given.crop_size, "num_crops": classifier.num_crops},
     ]
     dataset = {"type": "VideoDataset", "on_error": "raise", "pipeline": pipeline}
     loader = {"batch_size": 2, "num_workers": 2, "dataset": dataset}
-    preprocessor = {"type": "VideoDataPreprocessor", "mean": given.get("mean")}
-    preprocessor["std"] = given.get("std")
-    model = {"type": "Encoder", "backbone": given.get("backbone")}
-    test_cfg: dict[str, Any] = {"type": "MultiViewTestLoop"}
-    metrics: list[dict[str, Any]]
-    if classifier:
-        head = {"type": "I3DHead", "num_classes": classifier.get("num_classes")}
-        head["in_channels"] = stored["feature_size"]
-        model |= {"type": "Recognizer3D", "cls_head": head}
-        preprocessor["type"] = "RecognizerDataPreprocessor"
-        metrics = [{"type": "TopKAccuracy"}, {"type": "MeanClassAccuracy"}]
-    else:
-        test_cfg["gallery_dataloader"] = loader
-        metrics = [{"type": "KNN", "k": 20}, {"type": "LinearProbe"}]
-        metrics += [{"type": "Retrieval", "ks": [1, 5, 10]}, {"type": "FeatureStatistics"}]
+    pixels = {"mean": given.mean, "std": given.std}
+    if not classifies:
+        return {
+            "model": {
+                "type": "Encoder",
+                "backbone": given.backbone,
+                "data_preprocessor": {"type": "VideoDataPreprocessor", **pixels},
+            },
+            "test_dataloader": loader,
+            "test_cfg": {"type": "MultiViewTestLoop", "gallery_dataloader": loader},
+            "test_evaluator": [
+                {"type": "KNN", "k": 20},
+                {"type": "LinearProbe"},
+                {"type": "Retrieval", "ks": [1, 5, 10]},
+                {"type": "FeatureStatistics"},
+            ],
+        }
+    head = {"num_classes": classifier.num_classes, "in_channels": stored["feature_size"]}
     return {
-        "model": {**model, "data_preprocessor": preprocessor},
+        "model": {
+            "type": "Recognizer3D",
+            "backbone": given.backbone,
+            "cls_head": {"type": "I3DHead", **head},
+            "data_preprocessor": {"type": "RecognizerDataPreprocessor", **pixels},
+        },
         "test_dataloader": loader,
-        "test_cfg": test_cfg,
-        "test_evaluator": metrics,
+        "test_cfg": {"type": "MultiViewTestLoop"},
+        "test_evaluator": [{"type": "TopKAccuracy"}, {"type": "MeanClassAccuracy"}],
     }
 
 
 def write_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Write tensors by name. Tensors that share memory are written separately."""
+    """Write tensors by name. Tensors that share memory are written as separate copies."""
     from safetensors.torch import save_file
 
     rows = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    path.touch()  # set the usual permissions, because the library lets no other user read the file
+    path.touch()  # gives the usual permissions, which the library would restrict to the owner
     mode = path.stat().st_mode
     save_file(rows, path, metadata={"format": "pt"})
     path.chmod(mode)
 
 
-#: Backbones whose constructors only create layers, by scope. The other mmaction2 backbones read
-#: files or the network, do not process videos, or compute tables of any size
-#: (``VisionTransformer``).
+#: Backbones whose constructors only create layers, by scope. mmaction2's others read files or use
+#: the internet, do not process videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
         "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D TimmEncoder "
@@ -367,30 +404,38 @@ _WRITES = ("AVAMeanAP",)
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
 _MAX_NUMBER = 2**16
-#: Other limits, by a part of the key. They are lower for sizes that multiply memory or the number
-#: of layers, and higher for vocabularies of texts.
+#: Different limits for keys that contain these words. They are lower for sizes that multiply memory
+#: or the number of layers, and higher for the vocabulary of a text network.
 _MAX_NUMBERS = {
     **{"vocab_size": 2**19, "depths": 1024},
     "window": 16,
     **dict.fromkeys(("kernel", "stride", "padding", "dilation", "pool", "patch", "tubelet"), 32),
 }
-_MAX_VALUES = 2000  # maximum number of values in a config
-_MAX_DEPTH = 20  # maximum nesting of these values
+#: Largest number of values in a backbone's config.
+_MAX_VALUES = 2000
+#: Deepest nesting of these values.
+_MAX_DEPTH = 20
+#: Largest number of modules in a network.
 _MAX_MODULES = 3000
-#: Bytes of a network that need not be in the file, such as constant tables. A weight may be wider
-#: in the network than in the file (16 bits), and be used twice.
-_SPARE_BYTES, _BYTES_PER_STORED_BYTE = 2**24, 4
+#: Bytes of a network that need not be in the file, such as constant tables.
+_SPARE_BYTES = 2**24
+#: Bytes in a network per byte in the file, because a weight that is stored with 16 bits may need 32
+#: bits, and may be used twice.
+_BYTES_PER_STORED_BYTE = 4
 
 
-def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
+def checked_backbone(backbone: Any, trusted: bool = False) -> ConfigData:
     """Copy a backbone's config so that it is safe to build inside :func:`bounded_network`.
 
     An mmengine registry imports any dotted path given as ``type``. Every ``type`` in the config
-    must therefore be a registered name, plain or with its scope, in :data:`BACKBONES` or
-    :data:`LAYERS`, or belong to a class that the user's own code has registered. Keys that would
-    load weights (``init_cfg``, ``pretrained``) are dropped, and sequences become tuples. A
-    ``trusted`` config, from a file that the user gave, may use every registered network or layer of
-    any size.
+    must therefore be a name in :data:`BACKBONES` or :data:`LAYERS`, plain or with its scope, or a
+    class that the user's own code has registered. Keys that would load weights (``init_cfg``,
+    ``pretrained``) are dropped, and sequences become tuples.
+
+    Args:
+        backbone: Config of the backbone.
+        trusted: Whether the config comes from a file that the user gave. It may then use every
+            registered network and layer, of any size.
 
     Raises:
         ValueError: If a ``type`` is missing or may not be named, a value is not plain data, or a
@@ -403,7 +448,8 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     def clean(node: Any, key: str, depth: int) -> Any:
         if depth > _MAX_DEPTH or next(values) > _MAX_VALUES:
             raise ValueError(
-                f"a backbone's config has at most {_MAX_VALUES} values, nested {_MAX_DEPTH} deep"
+                f"a backbone's config may have at most {_MAX_VALUES} values, in at most "
+                f"{_MAX_DEPTH} levels"
             )
         if isinstance(node, dict):
             if "type" in node:
@@ -413,7 +459,8 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
             return tuple([clean(item, key, depth + 1) for item in node])
         _check_plain(node, "a backbone's config")
         if type(node) is int and not trusted:
-            limit = min((n for part, n in _MAX_NUMBERS.items() if part in key), default=_MAX_NUMBER)
+            limits = [number for word, number in _MAX_NUMBERS.items() if word in key]
+            limit = min(limits, default=_MAX_NUMBER)
             if abs(node) > limit:
                 size = str(node) if abs(node) < 10**20 else f"a number of {node.bit_length()} bits"
                 raise ValueError(f"{key} of the backbone is {size}, more than {limit}")
@@ -428,7 +475,7 @@ def _check_plain(node: Any, what: str) -> None:
 
 
 def _check_type(name: Any, layer: bool, trusted: bool) -> None:
-    """Raise unless ``name`` refers to a network (or ``layer``) that may be built."""
+    """Raise unless ``name`` refers to a network, or to a ``layer``, that may be built."""
     scope, _, plain = name.rpartition(".") if isinstance(name, str) else ("", "", None)
     for registry in MODELS.chain():
         whole = isinstance(name, str) and name in registry.module_dict
@@ -442,7 +489,7 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
                 named |= LAYERS.get(registry.scope, frozenset())
             if trusted or is_own_part(part) or plain in named:
                 return
-            break  # the registry takes the first of this name, too
+            break  # the registry also uses the first class with this name
     raise ValueError(
         f"type {name!r:.100} is not a registered network or layer that a checkpoint may name. If "
         "it is your own network, give its module with --import MODULE, or give the config file"
@@ -452,13 +499,13 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
 def checked_parts(node: Any) -> Any:
     """Copy the config of datasets, transforms, metrics or heads so that it is safe to build.
 
-    Their constructors only keep their arguments, or read lists and videos on this machine.
-
-    Classes that the user's own code has registered may be named too.
+    The constructors of this package's classes only keep their arguments, or read lists and videos
+    on this machine. A config may also name classes that the user's own code has registered.
 
     Raises:
-        ValueError: If a ``type`` is not one of these, a value is not plain data, or a text is a URL
-            or an option of a store, because an untrusted file may cause no requests.
+        ValueError: If a ``type`` is not one of these classes, a value is not plain data, or the
+            config contains a URL or options of an object store, because an untrusted file must not
+            cause requests.
     """
     if isinstance(node, dict):
         name = str(node.get("type", _PARTS[0])).removeprefix("sce_video.")
@@ -472,7 +519,7 @@ def checked_parts(node: Any) -> Any:
                 "sce_video, and no module that was imported has registered it. A config that is "
                 "read as data may name only these"
             )
-        if node.get("storage_options"):
+        if at(node, "storage_options"):
             raise ValueError("storage_options are not accepted, because they name an object store")
         return {key: checked_parts(value) for key, value in node.items() if key != "_scope_"}
     if isinstance(node, list | tuple):
@@ -485,10 +532,10 @@ def checked_parts(node: Any) -> Any:
 
 @contextmanager
 def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
-    """Limit the networks built inside to the size of the file's weights.
+    """Limit the networks that are built in the block to the size of the file's weights.
 
-    A layer that is too large is refused when it registers its weights, before they are written.
-    Memory that is only reserved costs nothing.
+    A layer that is too large is refused when it registers its weights. Nothing has been written to
+    them yet, and memory that is only reserved costs nothing.
 
     Raises:
         ValueError: If a network is larger than the weights, or has too many layers.

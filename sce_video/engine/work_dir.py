@@ -1,4 +1,4 @@
-"""Work folders of training runs, which hold one run each and one training process at a time."""
+"""Work folders, each of which contains a single run that one process trains at a time."""
 
 from __future__ import annotations
 
@@ -37,18 +37,21 @@ from sce_video.utils.run_files import (
 )
 from sce_video.utils.storage import is_url, split
 
+#: File that a training process locks. It states the host and the process.
 LOCK = "training.lock"
 #: Pattern of mmengine's log folders, which are named by their start time.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
-#: Files that are written in place instead of being replaced, so a link would be followed.
+#: Files that are changed in place instead of being replaced, so that a link would be followed.
 _IN_PLACE = (LOCK, "*.jsonl", "last_checkpoint", _LOG_FOLDERS)
-#: Other files that mmengine's CheckpointHook and this package's hooks write.
+#: Files besides checkpoints and logs that mmengine's CheckpointHook and this package's hooks write.
 _OTHERS = (
     *(KEPT, "best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
     *(METRICS, ALARMS, HISTORY, PAGE, PAGE_FEATURES, SCORES, PROBE),
 )
+#: Open descriptors that hold locks.
 _descriptors: set[int] = set()
-_claimed: dict[Path, int] = {}  # descriptors by folder for training runs that have not begun
+#: Descriptors of locks for training runs that have not begun, by folder.
+_claimed: dict[Path, int] = {}
 
 
 def _close_in_child() -> None:
@@ -81,13 +84,13 @@ def _lock(folder: str | Path) -> int:
         locked = True
     if not locked:
         by = ""
-        with suppress(ValueError, KeyError, TypeError):  # the holder may be writing it
+        with suppress(ValueError, KeyError, TypeError):  # the other process may be writing it
             holder = json.loads(os.read(descriptor, 1000))
             by = f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
         _unlock(descriptor)
         raise ValueError(
-            f"another training is running in {folder}{by}: wait for it, stop it, or give "
-            "another folder"
+            f"another training run is using {folder}{by}. Wait for it, stop it, or give a "
+            "different folder"
         )
     holder = {"host": socket.gethostname(), "pid": os.getpid()}
     holder["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -97,7 +100,7 @@ def _lock(folder: str | Path) -> int:
 
 
 def _unlock(descriptor: int) -> None:
-    if descriptor in _descriptors:  # a forked child process has closed it already
+    if descriptor in _descriptors:  # a forked child process has already closed it
         _descriptors.remove(descriptor)
         os.close(descriptor)
 
@@ -106,8 +109,8 @@ def _unlock(descriptor: int) -> None:
 def locked_folder(folder: str | Path) -> Iterator[None]:
     """Lock a work folder for one training run. The system unlocks it if the process crashes.
 
-    The lock file states the host and process of the holder. On a file system without locks, every
-    run is allowed. A lock of :func:`claimed_folder` is taken over and released at the end.
+    On a file system without locks, every run is allowed. If :func:`claimed_folder` has locked the
+    folder, its lock is used and released at the end.
 
     Raises:
         ValueError: If another training run uses the folder.
@@ -123,9 +126,10 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
 
 @contextmanager
 def claimed_folder(folder: str | Path, overwrite: bool = False) -> Iterator[None]:
-    """Lock a work folder from planning until the planned training run has ended.
+    """Lock a work folder from planning to the end of the planned training run.
 
-    Nothing may be written to the folder before, because it could replace another run's config.
+    Nothing may be written to the folder before it is locked, because this could replace another
+    run's config.
 
     Raises:
         ValueError: If another training run uses the folder, or it contains an earlier run and
@@ -141,7 +145,7 @@ def claimed_folder(folder: str | Path, overwrite: bool = False) -> Iterator[None
         yield
     finally:
         if _claimed.pop(key, None) is not None:  # training has not begun
-            if made and os.listdir(folder) == [LOCK]:  # remove the folder of a plan that failed
+            if made and os.listdir(folder) == [LOCK]:  # planning has failed
                 with suppress(OSError):
                     Path(folder, LOCK).unlink()
                     Path(folder).rmdir()
@@ -149,7 +153,7 @@ def claimed_folder(folder: str | Path, overwrite: bool = False) -> Iterator[None
 
 
 def is_locked(folder: str | Path) -> bool:
-    """Return whether a training run locks a work folder; False on a file system without locks."""
+    """Return whether a training run has locked a folder; False on a file system without locks."""
     with suppress(OSError), open(Path(folder, LOCK), "rb", opener=regular_file) as file:
         return not lock_descriptor(file.fileno(), blocking=False)
     return False
@@ -164,12 +168,12 @@ def folder_of_run(run: str | Path) -> str | Path:
 
 
 def check_unused(folder: str | Path) -> None:
-    """Raise ValueError if a folder contains checkpoints or logged steps of an earlier run.
+    """Raise if a folder contains checkpoints or logged steps of an earlier run.
 
     Files of a start that failed before its first step are ignored.
 
     Raises:
-        ValueError: If the folder is used. The message names what it contains.
+        ValueError: If the folder is used. The message describes the earlier run.
     """
     checkpoints, logs = find_checkpoints(folder), _logs_with_steps(Path(folder))
     found = []
@@ -181,7 +185,7 @@ def check_unused(folder: str | Path) -> None:
         advice = "--resume continues it, and " if checkpoints else ""
         raise ValueError(
             f"{folder} contains an earlier training run ({'; '.join(found)}). {advice}--overwrite "
-            "removes it and starts from scratch. You can also give another folder"
+            "removes it and starts from scratch. You can also give a different folder"
         )
 
 
@@ -191,23 +195,23 @@ def counted(number: int, thing: str) -> str:
 
 
 def _logs_with_steps(folder: Path) -> list[Path]:
-    """Return the log folders of all starts, oldest first, if the run has logged any step."""
+    """Return the log folders of all starts, oldest first, or [] if no step was logged."""
     metrics = folder / METRICS
     if not metrics.is_file() or b'"kind": "train"' not in read_bytes(metrics):
         return []
-    names = {Path(str(start.get("log"))).name for start in starts_of(folder)}
+    names = {Path(start.log).name for start in starts_of(folder)}
     return sorted(folder / name for name in names if fnmatch(name, _LOG_FOLDERS)) or [metrics]
 
 
 def remove_training(folder: str | Path, current: str | Path = "") -> str:
     """Remove an earlier training run from a work folder before anything new is written to it.
 
-    This removes checkpoints, the lists that training hooks write and, if any step was logged, the
+    This removes checkpoints, the files that training hooks write and, if any step was logged, the
     logs of all starts except ``current``. Other files are kept. If only the config were replaced, a
     later ``--resume`` would continue the old checkpoints with different settings.
 
     Returns:
-        Sentence that states how much was removed; empty if there was nothing to remove.
+        Sentence on what was removed; empty if there was nothing to remove.
     """
     folder = Path(folder)
     logs = [path for path in _logs_with_steps(folder) if path.is_dir() and path != Path(current)]
@@ -220,13 +224,13 @@ def remove_training(folder: str | Path, current: str | Path = "") -> str:
     if not (checkpoints or lists or logs):
         return ""
     found = f"{counted(len(checkpoints), 'checkpoint')}, {counted(len(logs), 'log folder')}"
-    return f"removed the earlier training in {folder} (--overwrite): {found}"
+    return f"removed the earlier training run in {folder} (--overwrite): {found}"
 
 
 class OverwriteHook(Hook):
-    """Hook that removes an earlier run from the work folder before the new config is written.
+    """Hook that removes an earlier run from the work folder just before the new config is written.
 
-    A start that fails before that removes nothing.
+    A start that fails earlier therefore removes nothing.
     """
 
     priority = "HIGHEST"

@@ -123,7 +123,7 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
 
     Attributes that the dataset does not have are left out.
     """
-    described: dict[str, Any] = {**describe_samples(dataset), "views": num_views}
+    described: dict[str, Any] = {**describe_samples(dataset).row(), "views": num_views}
     if "classes" not in described and (classes := _folders_of_classes(dataset)):
         described["classes"] = classes
     if "ann_file" in described:

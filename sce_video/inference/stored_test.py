@@ -13,7 +13,7 @@ from typing import Any
 from mmengine.config import Config
 
 from sce_video.engine.checkpoint import is_plain, load_checkpoint_file
-from sce_video.engine.config.check import walk_dicts
+from sce_video.engine.config.changes import walk_dicts
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.recipes import recipes_folder

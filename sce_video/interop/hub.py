@@ -1,4 +1,4 @@
-"""Upload of networks to the Hugging Face hub, and download from it, with the hub's own mixin."""
+"""Upload of networks to the Hugging Face hub and download from it, with the hub's own mixin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from sce_video.utils.errors import MissingPackageError
 try:
     from huggingface_hub import ModelCard, ModelHubMixin
 except ImportError as error:
-    raise MissingPackageError("the hub needs huggingface_hub: pip install sce-video[hf]") from error
+    raise MissingPackageError(
+        "the hub needs huggingface_hub. Run pip install sce-video[hf]"
+    ) from error
 
 
 class HubNetwork(
@@ -27,12 +29,12 @@ class HubNetwork(
     """A network that can be uploaded to the hub and downloaded from it.
 
     ``HubNetwork(network).push_to_hub("user/name")`` and ``HubNetwork.from_pretrained("user/name")``
-    are inherited from the mixin, with its arguments. Errors are as in ``from_pretrained``.
-    ``save_pretrained`` writes a local folder, like the function of that name, and a model card next
-    to it.
+    are inherited from the mixin, with its arguments. ``from_pretrained`` raises the same errors as
+    :func:`~sce_video.interop.pretrained.from_pretrained`. ``save_pretrained`` writes a local folder
+    with a model card.
 
     Attributes:
-        network: From :func:`~sce_video.interop.pretrained.load_network`, or any other loader.
+        network: Network from :func:`~sce_video.interop.pretrained.load_network` or another loader.
     """
 
     def __init__(self, network: Network) -> None:
@@ -53,7 +55,7 @@ class HubNetwork(
         token: str | bool | None,
         device: str | None = None,
     ) -> HubNetwork:
-        """Load the network of a folder or a repository on a device, as in ``load_model``."""
+        """Load the network in a folder or repository on a device, as in ``load_model``."""
         download = {
             **{"cache_dir": cache_dir, "force_download": force_download, "token": token},
             "local_files_only": local_files_only,
@@ -62,5 +64,5 @@ class HubNetwork(
         return cls(load_network(folder, device=device))
 
     def generate_model_card(self) -> ModelCard:
-        """Return the repository page, see :func:`~sce_video.interop.pretrained.model_card`."""
+        """Return the page of the repository (:func:`~sce_video.interop.pretrained.model_card`)."""
         return ModelCard(model_card(self.network))

@@ -1,4 +1,4 @@
-"""Adapter of a network for the package mteb, whose leaderboards have video tasks."""
+"""Adapter of a network for the package mteb, whose leaderboards include video tasks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from sce_video.inference.embed import embed_videos
 from sce_video.inference.model import VideoModel, check_model
 from sce_video.inference.network_input import ViewOptions
 from sce_video.utils.files import write_bytes
+from sce_video.utils.records import at
 
 _COLUMN = "video"
 
 
 class MtebEncoder:
-    """Encoder in mteb's ``EncoderProtocol`` for video-only tasks, with cosine similarity.
+    """Encoder for mteb's video-only tasks (``EncoderProtocol``), with cosine similarity.
 
-    ``mteb.evaluate(MtebEncoder(load_model("RUN/epoch_100.pth")), mteb.get_tasks(...))``. Videos are
-    decoded by PyAV from the task's encoded files, as in ``sce-video embed``. torchcodec, which mteb
-    would otherwise use, is not needed.
+    Example: ``mteb.evaluate(MtebEncoder(load_model("RUN/epoch_100.pth")), mteb.get_tasks(...))``.
+    PyAV decodes the task's encoded files, as in ``sce-video embed``. torchcodec, which mteb would
+    use, is not needed.
 
     Args:
         model: Network from :func:`~sce_video.inference.model.load_model`.
-        name: Name ``organisation/model`` under which mteb stores the results; None for the name of
-            the checkpoint's file. The revision is the start of the checkpoint's SHA-256.
+        name: Name ``organisation/model`` under which mteb stores the results. None uses the name of
+            the checkpoint's file. The revision is the beginning of the checkpoint's SHA-256.
         options: Views and workers; None for the defaults of :class:`ViewOptions`.
 
     Raises:
@@ -50,7 +51,7 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """Return mteb's ``ModelMeta``: name, revision, feature size, and video as only modality.
+        """Return mteb's ``ModelMeta``: name, revision, feature size, and video as the modality.
 
         Raises:
             ImportError: If mteb is not installed.
@@ -80,7 +81,7 @@ class MtebEncoder:
         show_progress_bar: bool = True,
         precision: str = "float32",
     ) -> np.ndarray:
-        """Compute features (N, D) float32 of the videos in a loader of mteb, in their order.
+        """Compute features (N, D) float32 of the videos in one of mteb's loaders, in their order.
 
         Args:
             inputs: Loader whose ``dataset`` has a column ``video`` of type ``datasets.Video``.
@@ -93,7 +94,7 @@ class MtebEncoder:
             precision: Must be "float32".
 
         Raises:
-            ValueError: If the precision is different, the inputs contain no videos or other
+            ValueError: If the precision is different, the inputs contain no videos or further
                 modalities, or a video cannot be decoded. The message names the task and position.
         """
         where = f"{getattr(task_metadata, 'name', 'task')}, split {hf_split}"
@@ -106,8 +107,8 @@ class MtebEncoder:
             except (VideoDecodeError, FileNotFoundError) as error:
                 first = sum(map(len, rows))
                 raise ValueError(
-                    f"{where}: a video of {first} to {first + len(paths) - 1} cannot be read: "
-                    f"{error}"
+                    f"{where}: one of the videos {first} to {first + len(paths) - 1} cannot be "
+                    f"read: {error}"
                 ) from error
         return np.concatenate(rows)
 
@@ -125,11 +126,11 @@ def _unit(features: Any) -> torch.Tensor:
 
 
 def _files(dataset: Any, count: int, where: str) -> Iterator[list[str]]:
-    """Yield ``count`` paths of encoded videos at a time, and write videos in memory to a folder.
+    """Yield ``count`` paths of encoded videos at a time, and write videos in memory to files.
 
     Raises:
-        ValueError: If there is no column of videos, there is a column of another type, or the
-            dataset is empty.
+        ValueError: If there is no column of videos, there is a column of a different modality, or
+            the dataset is empty.
     """
     from datasets import Video  # the package that provides mteb's datasets
 
@@ -150,7 +151,8 @@ def _files(dataset: Any, count: int, where: str) -> Iterator[list[str]]:
                 if item is None:
                     raise ValueError(f"{where}: video {start + number} is missing")
                 own = Path(folder, f"{number}.mp4")
-                if item.get("bytes") is not None:
-                    write_bytes(own, item["bytes"])
-                paths.append(item["path"] if item.get("bytes") is None else str(own))
+                content = at(item, "bytes")
+                if content is not None:
+                    write_bytes(own, content)
+                paths.append(item["path"] if content is None else str(own))
             yield paths

@@ -1,4 +1,4 @@
-"""Networks as folders of plain data, by ``save_pretrained`` and ``from_pretrained``."""
+"""Networks as folders of plain data, which ``save_pretrained`` and ``from_pretrained`` use."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sce_video.inference.model import VideoModel, checkpoint_of, load_model
 from sce_video.interop.export.exported_videos import new_folder
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json, write_json, write_text
+from sce_video.utils.records import JsonObject, at
 from sce_video.utils.run_files import CARD, FORMAT, PROBE, RESULTS, WEIGHTS, is_pretrained_folder
 from sce_video.utils.storage import is_url
 from sce_video.version import __version__
@@ -32,11 +33,11 @@ def load_network(
     config: str | Path | None = None,
     device: str | torch.device | None = None,
 ) -> Network:
-    """Load a checkpoint's classifier, or its encoder if it has no classes.
+    """Load a checkpoint's classifier, or its encoder if it has no classifier.
 
     Arguments and errors are the same as in :func:`~sce_video.inference.model.load_model`.
     """
-    checkpoint = checkpoint_of(checkpoint)  # once, because it may import a transformers model
+    checkpoint = checkpoint_of(checkpoint)  # only once, because it may import a transformers model
     try:
         return load_classifier(checkpoint, config, device)
     except NoClassifierError:
@@ -46,17 +47,21 @@ def load_network(
 def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
     """Write a network to a new folder: ``model.safetensors``, ``config.json``, and its card.
 
-    The network comes from :func:`load_network`, ``load_model`` or ``load_classifier``. Return the
-    path of the folder.
+    Args:
+        network: Network from :func:`load_network`, ``load_model`` or ``load_classifier``.
+        folder: Folder to create.
+
+    Returns:
+        The path of the folder.
 
     Raises:
         FileExistsError: If ``folder`` already exists.
-        ValueError: If the network is a classifier with another head than mmaction2's ``I3DHead``.
+        ValueError: If the network is a classifier whose head is not mmaction2's ``I3DHead``.
         WriteError: If the folder cannot be written. No folder is left in this case.
     """
     folder = Path(folder)
     if os.path.lexists(folder):
-        raise FileExistsError(f"{folder} exists: remove it, or give another folder")
+        raise FileExistsError(f"{folder} already exists. Remove it, or give a different folder")
     with new_folder(folder) as unfinished:
         write_network(network, unfinished)
     return folder
@@ -79,15 +84,15 @@ def network_weights(network: Network) -> dict[str, Tensor]:
     inner: Any = network.encoder if isinstance(network, VideoModel) else network.recognizer
     if isinstance(network, VideoClassifier) and type(inner.cls_head).__name__ != "I3DHead":
         raise ValueError(
-            f"the classifier of {network.checkpoint} has a {type(inner.cls_head).__name__}; "
+            f"the classifier of {network.checkpoint} has a {type(inner.cls_head).__name__}, but "
             "only mmaction2's I3DHead can be written"
         )
     parts = ("backbone.", "cls_head.")
     return {name: value for name, value in inner.state_dict().items() if name.startswith(parts)}
 
 
-def network_config(network: Network) -> dict[str, Any]:
-    """Return the content of ``config.json`` as JSON data: input, classes and provenance."""
+def network_config(network: Network) -> JsonObject:
+    """Return the content of ``config.json``: input, classes and provenance."""
     classifier, feature_size = None, 0
     if isinstance(network, VideoClassifier):
         head: Any = network.recognizer.cls_head
@@ -126,9 +131,9 @@ def absolute_paths(value: Any) -> set[str]:
 
 
 def without_folders(value: Any, paths: Sequence[str]) -> Any:
-    """Reduce these paths to their last name in plain data, also within sentences.
+    """Shorten these paths in plain data to their last names, even within sentences.
 
-    Exported files are read by others, who should not see the names of a user's folders.
+    Exported files are published, and should not show the names of a user's folders.
     """
     if isinstance(value, Mapping):
         return {key: without_folders(part, paths) for key, part in value.items()}
@@ -149,10 +154,10 @@ def from_pretrained(
     A local folder does not need huggingface_hub. Files are read as data, and no code is executed.
 
     Args:
-        name: Folder of :func:`save_pretrained`, or name on the hub. An existing folder is used
-            first.
+        name: Folder of :func:`save_pretrained`, or name on the hub. An existing folder takes
+            precedence.
         revision: Branch, tag or commit on the hub; None for the default branch.
-        device: Device as for :func:`~sce_video.inference.model.load_model`; None selects a GPU if
+        device: Device, as in :func:`~sce_video.inference.model.load_model`. None selects a GPU if
             there is one.
 
     Raises:
@@ -167,14 +172,20 @@ def from_pretrained(
 def pretrained_folder(
     name: str | os.PathLike, revision: str | None, download: Mapping[str, Any]
 ) -> Path:
-    """Return the local folder, after a download with ``snapshot_download`` arguments if needed."""
+    """Return the local folder of a network, which is downloaded if needed.
+
+    Args:
+        name: Local folder, or name on the hub.
+        revision: Branch, tag or commit on the hub.
+        download: Arguments of huggingface_hub's ``snapshot_download``.
+    """
     folder = Path(name)
     if not folder.exists() and _HUB_NAME.fullmatch(os.fspath(name)):
         try:
             from huggingface_hub import snapshot_download
         except ImportError:
             raise MissingPackageError(
-                f"no local folder {name}. To look for it on the hub, run pip install sce-video[hf]"
+                f"there is no local folder {name}. To search the hub, run pip install sce-video[hf]"
             ) from None
         try:
             files = [WEIGHTS, CONFIG]
@@ -184,47 +195,46 @@ def pretrained_folder(
         except Exception as error:  # huggingface_hub and its HTTP client raise many errors
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ValueError(
-                f"no local folder {name}, and it cannot be downloaded from the hub: "
+                f"there is no local folder {name}, and it cannot be downloaded from the hub: "
                 f"{reason[0][:300]}"
             ) from error
         folder = Path(found)
     elif not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder} of a pretrained network")
+        raise FileNotFoundError(f"there is no folder {folder} with a pretrained network")
     if not is_pretrained_folder(folder):
         raise FileNotFoundError(
-            f"{name} lacks {WEIGHTS} or {CONFIG}: is it a network of this kind?"
+            f"{name} lacks {WEIGHTS} or {CONFIG}, so it is not a network of this package"
         )
     return folder
 
 
 _LIMITS = """\
-The numbers hold for the videos, clips and crops that are named. Videos of another kind, rate or
-length were not measured. A feature tells what the training videos made easy to tell: it inherits
-what they show too often, too seldom or never, and is no ground for decisions about people."""
+The numbers are valid for the videos, clips and crops that are named. Videos of a different kind,
+frame rate or length were not measured. The features reflect the training videos, including what
+these show too often, too rarely or never. They are no basis for decisions about people."""
 
 
 def model_card(network: Network) -> str:
     """Write a network's card, in Markdown with the header of the Hugging Face hub.
 
-    It states the input, the training data and settings, metrics with 95 % intervals, and limits,
-    and has a licence for the publisher to fill in. The metrics come from files next to the
-    checkpoint that were measured on this file, according to its SHA-256.
+    It states the input, the training data and settings, metrics with 95 % intervals, and limits.
+    The publisher must fill in the licence. The metrics come from result files next to the
+    checkpoint that state its SHA-256.
     """
     config = network_config(network)
     model, provenance, classifier = config["model"], config["provenance"], config["classifier"]
-    training = provenance.get("training") or {}
-    settings = training.get("config") or {}
+    settings = at(provenance, "training.config")
     parameters = sum(weight.numel() for weight in network_weights(network).values())
-    crop, plan = model["crop_size"], "\n".join(map(str, settings.get("plan") or ()))
+    crop, plan = model["crop_size"], "\n".join(map(str, at(settings, "plan") or ()))
     facts = {
         "backbone": f"{model['backbone']['type']}, {parameters:,} parameters",
         "clip": f"{model['num_frames']} frames of {model['clip_duration']:g} s, {crop} x {crop}",
         "features": config["feature_size"],
         "classes": classifier and (classifier["classes"] or classifier["num_classes"]),
-        "method": (settings.get("model") or {}).get("type"),
-        "epochs": provenance.get("epoch"),
-        "checkpoint": provenance.get("checkpoint"),
-        "sha256": provenance.get("sha256"),
+        "method": at(settings, "model.type"),
+        "epochs": at(provenance, "epoch"),
+        "checkpoint": provenance["checkpoint"],
+        "sha256": provenance["sha256"],
         "sce_video": provenance["software"]["sce_video"],
     }
     lines = [f"- {name}: {value}" for name, value in facts.items() if value is not None]
@@ -233,7 +243,8 @@ def model_card(network: Network) -> str:
         for name, (value, interval) in _measured(network.checkpoint, provenance).items()
     ]
     table = ["| metric | value | 95 % interval |", "|---|---|---|", *rows]
-    measured = table if rows else ["Nothing was measured of this file: `sce-video evaluate`."]
+    unmeasured = "This file was not evaluated. To evaluate it, run `sce-video evaluate`."
+    measured = table if rows else [unmeasured]
     header = ["library_name: sce_video", "license: other  # to be filled in before publication"]
     parts = [
         "\n".join(["---", *header, "tags: [video, self-supervised]", "---"]),
@@ -257,11 +268,7 @@ def _measured(
     for name in (RESULTS, PROBE) if not is_url(str(checkpoint)) else ():
         path = Path(checkpoint).parent / name
         stored = read_json(path) if path.is_file() else None
-        if not isinstance(stored, dict):
-            continue
-        tested = (stored.get("protocol") or {}).get("checkpoint") or {}
-        if tested.get("sha256") == provenance.get("sha256"):
-            intervals = stored.get("intervals") or {}
-            metrics = stored.get("metrics") or {}
+        if at(stored, "protocol.checkpoint.sha256") == provenance["sha256"]:
+            metrics, intervals = (at(stored, name, dict) or {} for name in ("metrics", "intervals"))
             found |= {key: (metrics[key], intervals[key]) for key in intervals if key in metrics}
     return found

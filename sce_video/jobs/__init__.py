@@ -1,7 +1,7 @@
-"""Resumable batch jobs: a function over very many items, on this machine or a Ray cluster.
+"""Resumable batch jobs over very many items, on this machine or a Ray cluster.
 
-A job is a :class:`BatchJob`, its results are the records of a :class:`RecordStore`, and
-:func:`run_job` processes what is due. See docs/jobs.md.
+A :class:`BatchJob` is a function of one item, a :class:`RecordStore` contains the results, and
+:func:`run_job` processes the items that are due. See docs/jobs.md.
 """
 
 from sce_video.jobs.job import (

@@ -1,8 +1,8 @@
-"""Batch jobs: items, a function of one item, and its records in one SQLite file.
+"""Batch jobs: items, a function of one item, and the records of the results in one SQLite file.
 
-The driver holds SQLite's exclusive lock on its file all the time. The file is in WAL mode, which
-needs no shared memory with this lock. A record costs one write and no flush, and survives a kill of
-the driver. A power failure loses only the latest records. A closed store is one plain SQLite file.
+The driver always holds SQLite's exclusive lock on its file. The file is in WAL mode, which needs no
+shared memory with this lock. A record costs one write and no flush, and it survives if the driver
+is killed. A power failure loses only the latest records. A closed store is one plain SQLite file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from typing import Any
 
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, parse_json
+from sce_video.utils.records import JsonObject
+
+#: State of a file; None if the file does not exist now.
+State = JsonObject | None
 
 
 @dataclass(frozen=True)
@@ -28,23 +32,28 @@ class Record:
     """Result of one item.
 
     Attributes:
-        key, source, output, settings: Values of the item and of the job's settings.
-        facts, data: Values that the job returned; empty and None after a failure.
+        key: Key of the item.
+        done: Whether the item succeeded.
+        source: Source of the item when it was processed.
+        settings: Settings of the job.
+        facts: Facts that the job returned; empty after a failure.
         kind: Kind of the failure: ``error`` (an exception), ``timeout``, ``crash`` (the process
             ended), ``lost`` (its machine was lost), ``missing`` (no source), ``changed`` (the
             source changed meanwhile), ``name`` (the output's name is too long), or one of the job's
             own kinds; empty if done.
         reason: Description of the failure.
+        output: Output file of the item; None without one.
         output_bytes: Size of the output.
-        time_limit: Seconds that the item was allowed.
-        time: Time of recording, seconds since 1970.
+        time_limit: Time limit of the item in seconds.
+        time: Time of recording, in seconds since 1970.
+        data: Bytes that the job returned; None after a failure.
     """
 
     key: str
     done: bool
-    source: dict[str, Any] | None
-    settings: dict[str, Any]
-    facts: dict[str, Any] = field(default_factory=dict)
+    source: State
+    settings: JsonObject
+    facts: JsonObject = field(default_factory=dict)
     kind: str = ""
     reason: str = ""
     output: str | None = None
@@ -54,20 +63,16 @@ class Record:
     data: bytes | None = None
 
 
-#: State of a file. None means that the file does not exist now.
-State = dict[str, Any] | None
-
-
 @dataclass(frozen=True)
 class Item:
     """One unit of work.
 
     Attributes:
         key: Name of the item, unique in the job.
-        source: Value that changes when the item's source changes, as :func:`file_state` returns it;
-            None if the source does not exist now.
-        argument: Anything that the process needs besides the key; it is pickled.
-        output: File to write, relative to the folder of the job; None without one.
+        source: Value that changes when the item's source changes, for example from
+            :func:`file_state`; None if the source does not exist now.
+        argument: Anything else that the process needs. It is pickled.
+        output: File to write, relative to the job's folder; None without one.
         temporary: Path to which :meth:`BatchJob.process` writes the output. The runner sets it.
     """
 
@@ -79,9 +84,13 @@ class Item:
 
 
 class ItemError(Exception):
-    """An item has failed. ``kind`` is a word for its record.
+    """Error for an item that has failed, which :meth:`BatchJob.process` raises.
 
-    :meth:`BatchJob.process` raises it. The run continues with the other items.
+    The run continues with the other items.
+
+    Args:
+        kind: Word for the kind of the failure, for the record.
+        reason: Description of the failure.
     """
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -90,39 +99,39 @@ class ItemError(Exception):
 
 
 class RunError(UserError, RuntimeError):
-    """No item can succeed, for example because the network fails. The run ends."""
+    """Error that ends the run, because no item can succeed, for example if the network fails."""
 
 
 class StorageError(RunError):
-    """Results cannot be written because of the disk, not because of an item. The run ends."""
+    """Error that ends the run, because the disk does not accept results of any item."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts and data that :meth:`BatchJob.process` may return instead of a dict.
+    """Facts with data, which :meth:`BatchJob.process` may return instead of facts alone.
 
     Attributes:
-        values: Facts that JSON can represent.
+        values: Facts as JSON values.
         data: Bytes that are stored unchanged, such as a feature.
     """
 
-    values: dict[str, Any]
+    values: JsonObject
     data: bytes | None = None
 
 
 class BatchJob:
     """Function of one item that runs in worker processes, on this machine or a Ray cluster.
 
-    It is pickled, so its class is defined at the top level of a module. :meth:`setup` and
-    :meth:`process` are called in the worker processes, and everything else in the driver.
+    It is pickled, so its class must be defined at the top level of a module. :meth:`setup` and
+    :meth:`process` are called in the worker processes, and all other methods in the driver.
 
     Attributes:
-        name: Name of the job, in its store and in messages.
-        settings: Everything that determines a record besides the source, as JSON values. Items that
-            were finished with other settings are due again.
-        folder: Folder that outputs are written to.
-        cpus: Cores that a process uses, for Ray.
-        gpus: GPUs that a process uses, for Ray.
+        name: Name of the job in its store and in messages.
+        settings: Everything except the source that determines a record, as JSON values. Items that
+            were finished with different settings are due again.
+        folder: Folder for the outputs.
+        cpus: Number of cores that a process uses, for Ray.
+        gpus: Number of GPUs that a process uses, for Ray.
     """
 
     name = "job"
@@ -132,42 +141,42 @@ class BatchJob:
     gpus: float = 0
 
     def setup(self) -> None:
-        """Load what all items need (a model, a decoder) into attributes, once per process.
+        """Load into attributes what all items need (a model, a decoder), once per process.
 
-        An exception here ends the run, and no item fails because of it.
+        An exception ends the run and does not count as the failure of an item.
         """
 
-    def process(self, item: Item) -> dict[str, Any] | Facts:
+    def process(self, item: Item) -> JsonObject | Facts:
         """Return facts about one item as JSON values, and write its output to ``item.temporary``.
 
-        The same item always has the same facts, in any process.
+        The facts of an item must not depend on the process.
 
         Raises:
-            ItemError: If the item fails. Any other exception also fails the item, with the kind
+            ItemError: If the item fails. Any other exception is recorded as a failure of the kind
                 ``error``.
             RunError: If no item can succeed or, as StorageError, nothing can be written. The run
-                ends and the item is not recorded.
+                ends, and the item is not recorded.
         """
         raise NotImplementedError
 
     def source(self, item: Item) -> State:
-        """Return the source's present state. It is read again afterwards to detect changes."""
+        """Return the current state of the source. It is called after the item to detect changes."""
         return item.source
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Return whether a record with the same settings is still valid, so an item is not due.
+        """Return whether a record with the same settings is still valid, so its item is not due.
 
-        The runner also compares source and output. By default, all failures are due again.
+        The runner itself compares source and output. By default, all failures are due again.
         """
         return record.done
 
     def made_output(self, item: Item, record: Record | None) -> bool:
-        """Return whether the file at the output's path is ours. If it is, a failure removes it."""
+        """Return whether this job has made the output file. If so, a failure removes it."""
         return record is not None and record.done and record.output == item.output
 
 
 def file_state(path: str | os.PathLike[str]) -> State:
-    """Return size and modification time, which reveal a changed file; None without a file."""
+    """Return a file's size and modification time, which reveal a change; None without a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -175,7 +184,9 @@ def file_state(path: str | os.PathLike[str]) -> State:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-_APPLICATION = 0x5CE51DE0  # SQLite's application_id, by which our files are recognised
+#: SQLite's application_id, which identifies our files.
+_APPLICATION = 0x5CE51DE0
+#: Statements that create the tables, by name.
 _SCHEMA = {
     "meta": "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "settings": "CREATE TABLE settings (id INTEGER PRIMARY KEY, value TEXT UNIQUE NOT NULL)",
@@ -185,12 +196,13 @@ _SCHEMA = {
         "output TEXT, output_bytes INTEGER, time_limit REAL, time REAL NOT NULL, data BLOB)"
     ),
 }
-# Text is bound as bytes and cast, because Python refuses names that are not UTF-8 and SQLite stores
-# them.
+#: Statement that writes a record. Text is bound as bytes and cast, because Python refuses names
+#: that are not UTF-8, but SQLite stores them.
 _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
 )
+#: Error codes of SQLite for a disk that cannot be written.
 _CANNOT_WRITE = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -201,24 +213,24 @@ _CANNOT_WRITE = {
 
 
 class StoreError(UserError, ValueError):
-    """A file is not a store of this job, or it is damaged."""
+    """Error for a file that is damaged or not a store of this job."""
 
 
 class BusyStoreError(StoreError):
-    """Another process is writing the store."""
+    """Error for a store that another process is writing."""
 
 
 class RecordStore:
-    """Records by key. An item's latest record replaces the earlier one.
+    """Records by key, in which a new record replaces the item's earlier record.
 
     Args:
         path: Path of the file, which is created if needed. None keeps the records in memory.
         job: Name of the job.
         restart: Whether to discard the records that the file contains.
-        wait: Seconds to wait for another process, which may only be reading it.
+        wait: Seconds to wait for another process, which may only be reading the file.
 
     Attributes:
-        id: Store identifier that is part of the names of unfinished outputs.
+        id: Identifier of the store, which is part of the names of unfinished outputs.
 
     Raises:
         BusyStoreError: If another run is writing the file.
@@ -264,7 +276,7 @@ class RecordStore:
             return None if row is None else _record(row)
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield all records in the order of their keys, read while iterating."""
+        """Yield all records in the order of their keys, and read them while iterating."""
         with _explained(self.path, self.job):
             yield from _records(self._connection)
 
@@ -272,14 +284,14 @@ class RecordStore:
         with _explained(self.path, self.job):
             return int(self._connection.execute("SELECT count(*) FROM records").fetchone()[0])
 
-    def settings(self) -> list[dict[str, Any]]:
-        """Return the different settings of all records."""
+    def settings(self) -> list[JsonObject]:
+        """Return the settings of all records, without duplicates."""
         sql = "SELECT value FROM settings WHERE id IN (SELECT settings FROM records)"
         with _explained(self.path, self.job):
             return [_parsed_settings(text) for (text,) in self._connection.execute(sql)]
 
     def clear(self) -> None:
-        """Discard all records, and give their space back."""
+        """Discard all records, and free their space on the disk."""
         with _explained(self.path, self.job):
             self._connection.execute("DELETE FROM records")
             self._connection.execute("VACUUM")
@@ -307,7 +319,7 @@ class RecordStore:
         return record
 
     def absorb(self, path: Path) -> None:
-        """Copy records of another store that are later than this store's records.
+        """Copy the records of another store that are newer than this store's records.
 
         Raises:
             BusyStoreError: If another run is writing the other store.
@@ -325,16 +337,16 @@ class RecordStore:
                         if known is None or known.time < record.time:
                             self.put(record)
                 except BaseException:
-                    with contextlib.suppress(sqlite3.Error):  # SQLite has already, if disk is full
+                    with contextlib.suppress(sqlite3.Error):  # if a full disk has rolled it back
                         execute("ROLLBACK")
                     raise
                 with _explained(self.path, self.job):
                     execute("COMMIT")
 
     def close(self) -> None:
-        """Leave one plain file, and release it."""
-        with contextlib.suppress(sqlite3.Error):  # all records are written already
-            if self.path is not None:  # moves what the -wal file holds, and removes it
+        """Close the store, and leave one plain file."""
+        with contextlib.suppress(sqlite3.Error):  # all records have been written already
+            if self.path is not None:  # moves the content of the -wal file, and removes that file
                 self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
@@ -361,7 +373,7 @@ def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
 
 
 def _check_header(path: Path, mode: str) -> None:
-    """Raise sqlite3.DatabaseError for a file that SQLite may not open."""
+    """Raise sqlite3.DatabaseError for a file that SQLite must not open."""
     try:
         check_sqlite_file(path, mode)
     except ValueError as error:
@@ -369,12 +381,12 @@ def _check_header(path: Path, mode: str) -> None:
 
 
 def _check_format(connection: sqlite3.Connection, job: str) -> str:
-    """Return the store's id; raises sqlite3.DatabaseError unless it is a store of this job."""
+    """Return the store's id, or raise sqlite3.DatabaseError if it is not a store of this job."""
     sql = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 9"
     found = dict(connection.execute(sql))
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found != _SCHEMA or application != _APPLICATION:
-        raise sqlite3.DatabaseError("its tables differ")
+        raise sqlite3.DatabaseError("it has different tables")
     sql = "SELECT name, value FROM meta WHERE name IN ('job', 'id') AND length(value) <= 100"
     meta = dict(connection.execute(sql))
     if meta.get("job") != job or "id" not in meta:
@@ -384,14 +396,14 @@ def _check_format(connection: sqlite3.Connection, job: str) -> str:
 
 @contextlib.contextmanager
 def _explained(path: Path | None, job: str) -> Iterator[None]:
-    """Raise the errors of SQLite, and of damaged values, as ours."""
+    """Raise errors of SQLite and of damaged values as errors of this module."""
     try:
         yield
     except sqlite3.Error as error:
         # The low byte of an extended code is the primary one.
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise BusyStoreError(f"another run is writing {path}: wait for it") from error
+            raise BusyStoreError(f"another run is writing {path}. Wait for it") from error
         if code in _CANNOT_WRITE:
             raise StorageError(f"cannot write {path}: {error}") from error
         raise StoreError(
@@ -418,7 +430,7 @@ def _row(record: Record, settings: int) -> tuple[Any, ...]:
         "reason": record.reason.encode("utf-8", "replace").decode(),
         "output": None if record.output is None else _bytes(record.output),
     }
-    return tuple((vars(record) | stored).values())  # the columns are the fields, in their order
+    return tuple((vars(record) | stored).values())  # The columns have the order of the fields.
 
 
 def _record(row: tuple[Any, ...]) -> Record:
@@ -436,9 +448,10 @@ def _record(row: tuple[Any, ...]) -> Record:
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[Record]:
-    """Yield all records in the order of their keys; ValueError if the file has another order.
+    """Yield all records in the order of their keys, and raise ValueError for any other order.
 
-    The pages of a damaged file may refer to each other, so that reading it never ends.
+    The pages of a damaged file may refer to each other. Without this check, reading could never
+    end.
     """
     before = None
     for row in connection.execute(_SELECT + " ORDER BY key"):
@@ -451,7 +464,7 @@ def _records(connection: sqlite3.Connection) -> Iterator[Record]:
 
 
 @cache
-def _parsed_settings(text: str) -> dict[str, Any]:
+def _parsed_settings(text: str) -> JsonObject:
     settings = parse_json(text, "settings")
     if not isinstance(settings, dict):
         raise ValueError("settings must be a JSON object")

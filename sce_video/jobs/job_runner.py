@@ -1,4 +1,4 @@
-"""Runs a job over items: chooses the due items, runs them and records the outcomes."""
+"""Runner of a job, which chooses the items that are due, runs them and records the outcomes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sce_video.jobs.job import BatchJob, Facts, Item, Record, RecordStore, RunEr
 from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, run_here, run_local
 from sce_video.utils.cores import usable_cores
 
-# Parts of the name of an unfinished output: digest of the final name, which may have full length;
-# store; run; attempt.
+#: Name of an unfinished output: digest of the final name (which itself may be too long for a
+#: prefix), ids of the store, the run and the attempt.
 _NAME = re.compile(
     r"\.[0-9a-f]{16}\.(?P<store>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})\.[0-9a-f]{8}\.part"
 )
@@ -30,9 +30,9 @@ class Workers:
     """Processes that run a job.
 
     Attributes:
-        count: Number of processes. None means all cores of this machine or the whole cluster. 0
-            works in this process, where nothing limits the time and a crash ends the run.
-        timeout: Seconds that an item may take.
+        count: Number of processes. None uses all cores of this machine or the whole cluster. With
+            0, items are processed in this process, without a time limit, and a crash ends the run.
+        timeout: Time limit of an item in seconds.
         ray: Address of a Ray cluster, or ``auto`` for this machine's cluster. None runs processes
             on this machine.
     """
@@ -67,19 +67,22 @@ class Workers:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Add to a StorageError of the block that the same command resumes the run."""
+    """Add to the message of a StorageError that the same command resumes the run."""
     try:
         yield
     except StorageError as error:
-        raise StorageError(f"{error}; the same command resumes from here") from error
+        raise StorageError(f"{error}. The same command resumes from here") from error
 
 
 @dataclass
 class Counts:
-    """Numbers of items of a run.
+    """Numbers of items in a run.
 
-    ``failed`` includes items without a source. ``kept`` items were not due, or they were forced but
-    have no source now, so the earlier result stays.
+    Attributes:
+        done: Items that succeeded.
+        failed: Items that failed, including items without a source.
+        kept: Items whose earlier result was kept, because they were not due, or because their
+            source does not exist now.
     """
 
     done: int = 0
@@ -96,21 +99,21 @@ def run_job(
     *,
     force: bool = False,
 ) -> Counts:
-    """Process the items that are due and record the results.
+    """Process the items that are due, and record the results.
 
-    An item is not due if the store has a record with the same settings and source that
-    ``job.holds`` accepts, and the output has the recorded size. By default, failures are due again.
-    If an item's source does not exist now, the item fails, unless it was finished before, so a
-    missing disk loses nothing.
+    An item is not due if the store contains a record with the same settings and source, the job's
+    ``holds`` accepts the record, and the output has the recorded size. By default, failures are due
+    again. An item whose source does not exist now fails, unless it was finished before. A disk that
+    is not mounted therefore loses no results.
 
     Args:
         job: Job to run.
-        items: Items to process. A generator over millions works, because items are only read as
-            they are needed.
+        items: Items to process. They may be a generator over millions, because they are read only
+            as they are needed.
         store: Store of this job. Nothing else is kept about a finished item.
         workers: Processes or cluster to use. None uses all cores of this machine.
-        on_record: Called with every item that was due, and its record. The record is None if the
-            earlier one was kept because the source does not exist now.
+        on_record: Function that is called with every item that was due, and its record. The record
+            is None if the earlier record was kept because the source does not exist now.
         force: Whether all items are due.
 
     Raises:
@@ -137,7 +140,7 @@ def iterate_job(
 
     Args:
         job: Job whose items have no outputs and whose sources are not watched.
-        items: Items with different keys. They are read as they are needed.
+        items: Items with different keys, which are read as they are needed.
         workers: Processes or cluster to use.
 
     Raises:
@@ -161,7 +164,7 @@ def iterate_job(
 
 
 def _check_run(job: BatchJob, outcome: Outcome) -> None:
-    """Raise the error if the outcome ends the run. In that case, no item has failed."""
+    """Raise an error if the outcome ends the run. The item has then not failed."""
     if outcome.fault in ("storage", "run"):
         raise (StorageError if outcome.fault == "storage" else RunError)(outcome.detail)
     if outcome.fault == "setup":
@@ -191,11 +194,11 @@ def _record_of(
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     """Return whether the record of an item is still valid, so that the item is not due.
 
-    It is valid if the settings are the same, the source is unchanged (or gone if it was finished),
-    the job's ``holds`` agrees, and the output of a finished item still has the recorded size.
+    It is valid if the settings are the same, the job's ``holds`` accepts the record, and the source
+    and the size of the output are unchanged. The source of a finished item may also be gone.
     """
     record = store.get(item.key)
-    # Settings are compared in the form that the store returns, because JSON has no tuples.
+    # Compare settings as the store returns them, because JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):
         return False
     # A finished item stays finished if its source no longer exists.
@@ -212,11 +215,12 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
 
 
 class _Driver:
-    """Work before and after an item's process.
+    """Driver of a run, which prepares items and records their outcomes.
 
-    Outputs are written to hidden files next to their paths, with the ids of the store and of this
-    run in their names. The process that holds the lock of a store may remove all files of its
-    earlier runs. A worker of an earlier run that is still writing uses other names.
+    Outputs are written to hidden files next to their final paths. The names of these files contain
+    the ids of the store and of this run. The process that has locked a store may therefore remove
+    all files of earlier runs, and a worker of an earlier run that is still writing uses different
+    names.
     """
 
     def __init__(
@@ -232,10 +236,10 @@ class _Driver:
         self._timeout, self._on_record = timeout, on_record
 
     def begin(self, items: Iterable[Item], force: bool) -> Iterator[Item]:
-        """Yield the items to process, with temporary paths; record all other items immediately."""
+        """Yield the items to process, with temporary paths, and record all other items."""
         for item in items:
             current = is_current(self.job, item, self.store)
-            # If a disk is not mounted, no records are lost, even if all items are forced.
+            # Keep the records of a disk that is not mounted, even if all items are forced.
             if current and (not force or item.source is None):
                 self.counts.kept += 1
                 if force:
@@ -256,14 +260,17 @@ class _Driver:
                 yield replace(item, temporary=self._temporary(path))
 
     def _temporary(self, output: Path) -> str:
-        """Make the output's folder, clean it the first time, and return a temporary path prefix."""
+        """Return a prefix for hidden files next to an output.
+
+        The folder is created if needed, and cleaned when it is used for the first time.
+        """
         folder = output.parent
         if folder not in self.folders:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 self.clean(folder)
             except OSError as error:
-                raise StorageError(f"cannot make a folder: {error}") from error
+                raise StorageError(f"cannot create a folder: {error}") from error
             self.folders.add(folder)
         digest = hashlib.blake2b(os.fsencode(output.name), digest_size=8).hexdigest()
         return str(folder / f".{digest}.{self.store.id}-{self._run}")
@@ -277,10 +284,9 @@ class _Driver:
                     Path(entry.path).unlink(missing_ok=True)
 
     def finish(self, item: Item, outcome: Outcome) -> None:
-        """Rename the output of a finished item and record the outcome."""
+        """Rename the output of a finished item, and record the outcome."""
         _check_run(self.job, outcome)
-        # Check the state after the item, because half of the old and half of the new content may
-        # have been read.
+        # Check the source again, because the item may have read parts of its old and new content.
         state = self.job.source(item)
         if outcome.fault is None and state != item.source:
             outcome = Outcome(None, "changed", "changed while it was being read")
@@ -290,14 +296,14 @@ class _Driver:
             try:
                 if outcome.fault is None:
                     size = os.path.getsize(item.temporary)
-                    # Do this before recording it. If the process is killed in between, the item is
-                    # done again and not lost.
+                    # Rename before recording. If this process is killed in between, the item is
+                    # processed again instead of being lost.
                     os.replace(item.temporary, final)
                 else:
                     Path(item.temporary).unlink(missing_ok=True)
                     gone = replace(item, source=None)
                     if state is None and is_current(self.job, gone, self.store):
-                        self.counts.kept += 1  # forced, and the source vanished meanwhile
+                        self.counts.kept += 1  # It was forced, and its source vanished meanwhile.
                         self._on_record(item, None)
                         return
                     if self.job.made_output(item, self.store.get(item.key)):

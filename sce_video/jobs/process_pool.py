@@ -1,10 +1,10 @@
-"""Job items in processes of this machine. A crash or a hang costs only one item.
+"""Processing of job items on this machine, where a crash or a hang costs only one item.
 
 The processes belong to ``pebble.ProcessPool``, which kills a worker that exceeds its time limit and
-replaces one that crashed. The replacement takes a minute if the worker was killed while it was
-receiving an item, because it then holds the lock of pebble's pipe. This module adds three things.
-Few items are scheduled ahead, so the items may be a generator over millions. Outcomes are yielded
-as values. A worker ends itself if its parent is killed while it hangs.
+replaces a worker that crashed. If a worker is killed while it receives an item, it holds the lock
+of pebble's pipe, and the replacement takes a minute. This module adds three things. Few items are
+scheduled ahead, so the items may be a generator over millions. Outcomes are yielded as values. A
+worker ends itself if it hangs after its parent was killed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,24 @@ from pebble import ProcessExpired, ProcessPool
 from sce_video.jobs.job import BatchJob, Facts, Item, ItemError, RunError, StorageError
 from sce_video.utils.errors import CRASH_SIGNALS, UserError
 from sce_video.utils.own_parts import OwnModules, own_modules
+from sce_video.utils.records import JsonObject
 
 Key = TypeVar("Key")
 
-_GRACE = 2.0  # seconds for a function that watches the time itself to return before it is killed
-_SETUP_SECONDS = 900.0  # for ``start``
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_MOST_BREAKS = 5  # maximum number of pools that break in succession without completing an item
-_AHEAD = 2  # number of items scheduled per worker: the one in progress and the next
+#: Seconds after the time limit in which a function that watches the time itself can still return.
+_GRACE = 2.0
+#: Time limit in seconds for ``start``.
+_SETUP_SECONDS = 900.0
+#: Option of Linux's prctl (linux/prctl.h).
+_PR_SET_PDEATHSIG = 1
+#: Maximum number of successive pools that break without completing an item.
+_MOST_BREAKS = 5
+#: Number of items scheduled per worker: the current one and the next.
+_AHEAD = 2
 
 
 class WorkersEndedError(UserError, RuntimeError):
-    """The worker processes cannot be started."""
+    """Error for worker processes that cannot be started."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,11 @@ def process_items(
     Args:
         function: Function of one argument. It is pickled, so it is defined at the top level of a
             module.
-        items: Keys and arguments, consumed as workers become free. None means that no further item
-            is available now. The caller then requests an outcome only while some items have none.
+        items: Keys and arguments, which are read as workers become free. None means that there is
+            currently no other item. The caller may then request an outcome only while an item is in
+            progress.
         workers: Number of processes.
-        timeout: Seconds that an item may take. Its process is killed 2 s later.
+        timeout: Time limit of an item in seconds. Its process is killed 2 s later.
         preload: Modules that are imported once, before the workers are forked.
         start: Function that each process calls before its first item, without the time limit. It is
             pickled.
@@ -94,7 +101,7 @@ def process_items(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if not timeout > 0:
         raise ValueError(f"timeout must be positive seconds, got {timeout}")
-    # A fork of this process could inherit locks held by its threads, so a server process forks.
+    # A forked process could inherit locks that our threads hold, so let a server process fork.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", __name__, *preload])
 
@@ -121,8 +128,8 @@ def _run(
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
-                # Each limit applies if the one before it fails: the function's, pebble's, the
-                # alarm's
+                # There are three limits: the function's own, pebble's, and the worker's alarm. Each
+                # one applies if the one before it fails.
                 arguments = (function, item[1], timeout + 2 * _GRACE)
                 future: Future = Future()
                 try:
@@ -141,24 +148,23 @@ def _run(
                 item = pending.pop(done)
                 breaks = 0
                 if _ended_from_outside(done) and item[0] not in again:
-                    # The worker was not ended by its item, so another worker gets the item once
-                    # more.
+                    # The item did not end its worker, so give it to another worker once.
                     again.append(item[0])
                     items = chain([item], items)
                     continue
                 yield item[0], _outcome_of(done, timeout, twice=item[0] in again)
                 again = [key for key in again if key != item[0]]
             elif done is not None or not pool.active:
-                # pebble gives up if a worker ends without holding an item, so start a new pool.
+                # pebble gives up if a worker ends between two items, so start a new pool.
                 breaks += 1
                 if breaks == _MOST_BREAKS:
                     raise WorkersEndedError(
-                        "the worker processes exit before they process an item. A script of your "
-                        'own must start them under if __name__ == "__main__":'
+                        "the worker processes exit before they process an item. If this is your "
+                        'own script, put its code under if __name__ == "__main__":'
                     )
                 pool.stop()
                 pool.join()
-                # None of these was yielded, so the new pool may process them again.
+                # The outcomes of these items were not yielded, so the new pool may process them.
                 pool, completed = open_pool(), SimpleQueue()
                 items, pending = chain(list(pending.values()), items), {}
     finally:
@@ -167,7 +173,7 @@ def _run(
 
 
 def _ended_from_outside(future: Future) -> bool:
-    """Return whether an outside signal ended the worker, not its own code or its alarm."""
+    """Return whether a signal from outside ended the worker, instead of its code or its alarm."""
     error = future.exception()
     code = error.exitcode if isinstance(error, ProcessExpired) else None
     return code is not None and code < 0 and -code not in {*CRASH_SIGNALS, signal.SIGALRM}
@@ -185,7 +191,7 @@ def _outcome_of(future: Future, timeout: float, twice: bool) -> Outcome:
     names = {number.value: number.name for number in signal.Signals}
     how = f"was killed by {names.get(-code, -code)}" if code < 0 else f"exited with status {code}"
     if twice and _ended_from_outside(future):
-        how += ", as the one before: memory ran out, or somebody ended them"
+        how += ", like the process before it. Memory ran out, or somebody ended both"
     return Outcome(None, "crash", f"the process {how}")
 
 
@@ -193,8 +199,8 @@ def _begin(start: Callable[[], None] | None) -> None:
     """Make SIGTERM and SIGALRM end a worker immediately, even while it is inside C code."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # Linux kills this process when the server that forked it ends, which ends with the driver.
-    # Elsewhere the alarm of _call does so, after the time limit.
+    # On Linux, the kernel kills this process when its fork server exits, and the server exits with
+    # the driver. On other systems, _call's alarm kills it after the time limit.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if start is not None:
@@ -204,7 +210,7 @@ def _begin(start: Callable[[], None] | None) -> None:
 
 
 def _call(function: Callable[[Any], Any], argument: Any, last_resort: float) -> Outcome:
-    """Call the function in a worker; the alarm ends the worker if its parent no longer can."""
+    """Call the function in a worker, which an alarm ends if its parent no longer can."""
     signal.setitimer(signal.ITIMER_REAL, last_resort)
     try:
         return call(function, argument)
@@ -224,7 +230,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
         return Outcome(None, error.kind, str(error))
     except RunError as error:
         return Outcome(None, "storage" if isinstance(error, StorageError) else "run", str(error))
-    except Exception as error:  # as text, since an exception may not survive pickling
+    except Exception as error:  # as text, because some exceptions cannot be pickled
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
 
 
@@ -314,7 +320,7 @@ def _start(job: PackedJob) -> None:
     _job, _problem = _set_up(job)
 
 
-def _process(item: Item) -> dict[str, Any] | Facts:
+def _process(item: Item) -> JsonObject | Facts:
     if _problem:
         raise ItemError("setup", _problem)
     assert _job is not None

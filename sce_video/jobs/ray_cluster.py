@@ -1,9 +1,9 @@
-"""Job items on a Ray cluster.
+"""Processing of job items on a Ray cluster.
 
-Every Ray actor hands its items to one process of :func:`run_local`. A time limit, a crash or an
-exception therefore has the same effect as on one machine, and a Ray error means that its process or
-machine was lost. Ray's own retries are off, because they know neither whether an item is at fault
-(it is tried twice) nor the paths of an attempt. Items that take less than a second are sent in
+Every Ray actor passes its items to one process of :func:`run_local`. A time limit, a crash or an
+exception therefore has the same effect as on one machine, and an error of Ray means that a process
+or machine was lost. Ray's own retries are off, because Ray cannot tell whether an item is the
+cause, and does not choose new paths for an attempt. Items that take less than a second are sent in
 groups, because a call costs time. They are still processed, limited and recorded one by one.
 """
 
@@ -30,24 +30,25 @@ from sce_video.version import __version__
 _CONNECT_SECONDS = 10.0
 #: Time limit in seconds for each node to report its version.
 _CHECK_SECONDS = 60.0
+#: Program that prints its argument unless it receives a byte before its input ends.
 _WATCH = "import sys; sys.stdin.buffer.read() or print(sys.argv[1], file=sys.stderr)"
 _ENDED = (
-    "error: this program was ended, by a signal or by Ray since the Ray process of this machine "
-    "(raylet) has ended: see ray status and start it again; the same command resumes from here"
+    "error: this program was ended by a signal, or by Ray because the Ray process of this machine "
+    "(raylet) has ended. See ray status, and start Ray again. The same command resumes from here"
 )
 
 
 class ClusterError(UserError, RuntimeError):
-    """A Ray cluster cannot be reached, has another version of this package, or was lost."""
+    """Error for a Ray cluster that is unreachable, lost, or has another version of the package."""
 
 
 @contextlib.contextmanager
 def connection(ray: Any, address: str) -> Iterator[None]:
-    """Connect to a Ray cluster for the block. An existing connection is used and kept.
+    """Connect to a Ray cluster for the block, or use an existing connection and keep it.
 
     Args:
         ray: Imported module ``ray``.
-        address: Address ``HOST:PORT``, which is first tried for 10 s, or ``auto``.
+        address: ``HOST:PORT``, which must answer within 10 s, or ``auto``.
 
     Raises:
         ClusterError: If the cluster does not exist, or was lost during the block.
@@ -57,7 +58,7 @@ def connection(ray: Any, address: str) -> Iterator[None]:
         return
     host, _, port = address.rpartition(":")
     try:
-        if host and "/" not in host and port.isdecimal():  # because Ray would try for minutes
+        if host and "/" not in host and port.isdecimal():  # Ray itself would try for minutes
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise ClusterError(f"there is no Ray cluster at {address!r}: {error}") from error
@@ -66,8 +67,8 @@ def connection(ray: Any, address: str) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ClusterError(
-            f"cannot connect to the Ray cluster {address!r}: {reason} (ray start --head starts "
-            "one, ray status shows it)"
+            f"cannot connect to the Ray cluster {address!r}: {reason}. See ray status, or start a "
+            "cluster with ray start --head"
         ) from error
     try:
         with watched():
@@ -80,7 +81,7 @@ def connection(ray: Any, address: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched() -> Iterator[None]:
-    """Let another process report if Ray ends this one, for example because its raylet ended."""
+    """Start a process that reports if Ray ends this one, for example because its raylet ended."""
     command = [sys.executable, "-I", "-S", "-c", _WATCH, _ENDED]
     watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     try:
@@ -92,11 +93,12 @@ def watched() -> Iterator[None]:
 def check_versions(ray: Any) -> None:
     """Raise ClusterError unless every node has this version of the package.
 
-    A node that leaves meanwhile is ignored. A node that does not answer within 60 s also raises.
+    A node that leaves the cluster meanwhile is ignored, but every other node must answer within 60
+    seconds.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def version() -> str:  # nested, so that Ray sends all of it: sce_video may be missing there
+    def version() -> str:  # nested, so that Ray sends its code: sce_video may be missing there
         try:
             from sce_video.version import __version__ as found
         except Exception as error:
@@ -115,10 +117,10 @@ def check_versions(ray: Any) -> None:
             theirs = ray.get(answer, timeout=_CHECK_SECONDS)
         except ray.exceptions.GetTimeoutError as error:
             raise ClusterError(
-                f"node {host} of the Ray cluster does not answer after {_CHECK_SECONDS:g} s"
+                f"node {host} of the Ray cluster has not answered for {_CHECK_SECONDS:g} s"
             ) from error
         except ray.exceptions.RayError:
-            continue  # the node has gone
+            continue  # the node has left the cluster
         if theirs != __version__:
             raise ClusterError(
                 f"node {host} of the Ray cluster has sce_video {theirs}, but this machine has "
@@ -126,7 +128,8 @@ def check_versions(ray: Any) -> None:
             )
 
 
-_AHEAD = 2  # number of calls scheduled per actor: the one in progress and the next
+#: Number of calls scheduled per actor: the current one and the next.
+_AHEAD = 2
 #: Intended duration in seconds of the items of one call. Shorter calls would mostly consist of
 #: overhead.
 _CALL_SECONDS = 1.0
@@ -136,9 +139,12 @@ _MOST_TOGETHER = 64
 _MOST_CRASHES = 2
 #: Maximum number of times an item is lost with its node. The item is rarely the cause.
 _MOST_LOSSES = 5
-_MOST_STARTS = 10  # maximum number of consecutive processes that end before processing an item
-_PATIENCE = 300.0  # seconds without a free slot in the cluster, beyond what items may take
-_LOOK_EVERY = 10.0  # seconds between two looks at the size of the cluster
+#: Maximum number of consecutive processes that end before processing an item.
+_MOST_STARTS = 10
+#: Seconds to wait for a free slot in the cluster, in addition to the time limits of the items.
+_PATIENCE = 300.0
+#: Seconds between two checks of the cluster's size.
+_LOOK_EVERY = 10.0
 
 
 def run_on_ray(
@@ -154,7 +160,7 @@ def run_on_ray(
         items: Items to process. They are read as slots become free.
         address: Address of the cluster, or ``auto``.
         count: Maximum number of processes. None uses the whole cluster.
-        timeout: Seconds that an item may take.
+        timeout: Time limit of an item in seconds.
 
     Raises:
         MissingPackageError: If Ray is not installed.
@@ -165,11 +171,11 @@ def run_on_ray(
         import ray
     except ImportError as error:
         raise MissingPackageError(
-            f"--ray needs Ray ({error}): pip install sce-video[cluster]"
+            f"--ray needs Ray ({error}). Run pip install sce-video[cluster]"
         ) from error
     with connection(ray, address):
         check_versions(ray)
-        # inside a list, it stays a reference
+        # Ray would copy a reference into each call, unless it is inside a list.
         payload = [ray.put((__version__, pack(job), timeout, os.getcwd()))]
         actors = _Actors(ray, job, payload, count)
         try:
@@ -185,15 +191,18 @@ class _Host:
         import ray
 
         version, job, timeout, folder = ray.get(payload[0])
-        if version != __version__:  # a node that came later
-            raise ClusterError(f"a node has sce_video {__version__}, the driver {version}")
-        # Relative paths refer to the driver's folder. A node without this folder may not need them.
+        if version != __version__:  # on a node that has joined the cluster later
+            raise ClusterError(
+                f"a node has sce_video {__version__}, but the driver has {version}. Install the "
+                "same version on all nodes"
+            )
+        # Relative paths refer to the driver's folder. A node without this folder may not need it.
         with contextlib.suppress(OSError):
             os.chdir(folder)
-        # Ray's own program, which the processes would import to find definitions of a script.
+        # The processes would import Ray's own program, as they import a user's script.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._todo: deque[Item] = deque()
-        # None means that there is currently no other item (process_items).
+        # None means that there is currently no other item (see process_items).
         taken = (self._todo.popleft() if self._todo else None for _ in repeat(None))
         self._outcomes = run_local(job, taken, 1, timeout)
 
@@ -209,7 +218,7 @@ class _Host:
 
 
 class _Actors:
-    """``count`` Ray actors. None means as many as fit into the cluster, more when it grows."""
+    """Ray actors, ``count`` of them or, if it is None, as many as fit into the cluster."""
 
     def __init__(self, ray: Any, job: BatchJob, payload: list[Any], count: int | None) -> None:
         self._ray, self._job, self._payload, self._count = ray, job, payload, count
@@ -225,7 +234,7 @@ class _Actors:
         """Start missing actors. Actors without room wait in Ray."""
         self._looked = time.monotonic()
         wanted, job = self._count, self._job
-        if wanted is None:  # GPUs can be shared: 0.25 GPU per worker gives four slots
+        if wanted is None:  # A job may use part of a GPU, for example 0.25 for four actors.
             found = self._ray.cluster_resources()
             rooms = [found.get(n, 0) / w for n, w in (("CPU", job.cpus), ("GPU", job.gpus)) if w]
             wanted = max(1, int(min(rooms, default=1)))
@@ -251,7 +260,7 @@ class _Actors:
         return pending < _AHEAD * len(self._load)
 
     def ended_of(self, references: Iterable[Any]) -> list[Any]:
-        """Return the references whose calls have ended."""
+        """Return the references to calls that have ended."""
         some = list(references)
         return self._ray.wait(some, num_returns=len(some), timeout=0)[0] if some else []
 
@@ -310,12 +319,12 @@ class _Run:
             longest = max(map(len, self.pending.values()), default=1)
             if (waited := time.monotonic() - last) > 2 * self._timeout * longest + _PATIENCE:
                 raise ClusterError(
-                    f"no file was completed for {waited:,.0f} s: the Ray cluster has no free CPU "
-                    "or GPU for this job (ray status)"
+                    f"no file was completed for {waited:,.0f} s, because the Ray cluster has no "
+                    "free CPU or GPU for this job. See ray status"
                 )
 
     def _results(self, reference: Any, items: list[Item]) -> Iterator[tuple[Item, Outcome]]:
-        """Yield what a call returned, without the items that are tried again."""
+        """Yield the outcomes of a call, except for items that are tried again."""
         errors = self._ray.exceptions
         try:
             outcomes, seconds = self._ray.get(reference)
@@ -329,7 +338,7 @@ class _Run:
             return
         except errors.RayError as error:
             self._actors.ended(reference, True)
-            if len(items) > 1:  # one of them may be at fault, so each gets its own call
+            if len(items) > 1:  # one of them may be the cause, so each gets its own call
                 self._again += items
                 return
             killed = isinstance(error, errors.OutOfMemoryError | errors.WorkerCrashedError)
@@ -346,7 +355,7 @@ class _Run:
             self._faults[key, fault] += 1
             most = {"crash": _MOST_CRASHES, "lost": _MOST_LOSSES}.get(fault, 0)
             if self._faults[key, fault] < most:
-                # Another attempt begins with the prefix of temporary paths, not with this path.
+                # Use the original item, whose temporary path has no attempt in its name yet.
                 self._again.append(of_key[key])
                 continue
             for kind in ("crash", "lost", fault):

@@ -1,10 +1,11 @@
 """The paper's numbers, each with its setting and the shipped recipes that reproduce it.
 
-``paper_results.csv`` lists a number that several tables print once, with the others in ``also``.
-The baseline of the ablations is a row of all their tables. tab:video-sota-action has means over
-three splits, except for the K200 network, whose numbers are on split 1, as in tab:video-best.
-``pretrainings.csv`` has the name of each pretraining run and the options that it changes in its
-recipe, and ``variants.csv`` the settings about which the paper and its authors' code disagree.
+If several tables print the same number, ``paper_results.csv`` lists it once, with the other tables
+in ``also``. The ablations' baseline is a row in all of their tables. tab:video-sota-action has
+means over three splits, except for the K200 network, whose numbers are on split 1, as in
+tab:video-best. ``pretrainings.csv`` contains the name of each pretraining run and the options that
+it changes in its recipe. ``variants.csv`` contains settings for which the paper and its authors'
+code disagree.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from sce_video.published import number_or_text, read_published
 
 #: ``PaperResult.split`` for a mean over the three splits of UCF101 or HMDB51.
 MEAN_OF_SPLITS = "mean of 3"
-#: Dataset and metric of the last cell of tab:many-shot, which is the mean of the others.
+#: Dataset and metric of the last cell in tab:many-shot, which is the mean of the other cells.
 MEAN_OF_SETS = "many_shot_mean"
 #: Facts that a result must state to be compared.
 REQUIRED = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
 
 
 class Recipe(NamedTuple):
-    """A shipped recipe by its name, and options that change it."""
+    """Name of a shipped recipe, and the options that change it."""
 
     name: str
-    options: dict[str, Any]
+    options: dict[str, object]
 
 
 class Variant(NamedTuple):
@@ -41,8 +42,8 @@ class Variant(NamedTuple):
     Attributes:
         recipes: Names of the recipes that it belongs to, as a regular expression.
         key: Key of the setting in the resolved config.
-        value: Value in the resolved config that the recipe does not have.
-        source: Place that the value comes from.
+        value: Value in the resolved config, which differs from the recipe's value.
+        source: Source of the value.
     """
 
     recipes: str
@@ -53,7 +54,7 @@ class Variant(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Conditions of a measurement, which a result must share with a number of the paper.
+    """Conditions of a measurement, which must be the same for a result and a number of the paper.
 
     Attributes:
         protocol: ``linear``, ``finetune``, ``retrieval``, ``supervised`` or ``detection``. Images
@@ -63,10 +64,9 @@ class Setting:
         frames: Number of frames per clip. An image is a clip of one frame.
         size: Height and width of a training crop, pixels.
         pretrained_on: Dataset of the pretraining run; None if not pretrained.
-        pretraining: ``sce`` (the best setting of tab:video-best), ``sce_baseline`` (the baseline of
-            the ablations), ``supervised``, a row of an ablation; None if not pretrained.
-        pretraining_epochs: Pretraining epochs, if the paper has several numbers for one method;
-            else None.
+        pretraining: ``sce`` (the best setting in tab:video-best), ``sce_baseline`` (the baseline of
+            the ablations), ``supervised``, or a row of an ablation; None if not pretrained.
+        pretraining_epochs: Pretraining epochs, if the paper has numbers for several; else None.
     """
 
     protocol: str | None
@@ -82,13 +82,14 @@ class Setting:
     def stated(cls, values: Mapping[str, Any]) -> Setting:
         """Return the setting that a file or a config states. Missing fields are None.
 
-        Lists and dicts become text, because settings are compared and looked up.
+        Lists and dicts become text, because settings are used as keys.
         """
         plain = (str, int, float, type(None))
-        found: dict[str, Any] = {}
-        for name in (*REQUIRED, "pretraining_epochs"):
-            value = values.get(name)
-            found[name] = value if isinstance(value, plain) else str(value)
+        stated = {name: values.get(name) for name in (*REQUIRED, "pretraining_epochs")}
+        found: Mapping[str, Any] = {
+            name: value if isinstance(value, plain) else str(value)
+            for name, value in stated.items()
+        }
         return cls(**found)
 
     @property
@@ -98,25 +99,25 @@ class Setting:
 
     @property
     def clip(self) -> tuple[str | None, int | None, int | None]:
-        """Return the network and its clips."""
+        """Return the network, and the frames and size of its clips."""
         return self.network, self.frames, self.size
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperResult(Setting):
-    """One number from the paper, and the setting in which it was measured.
+    """A number in the paper, and the setting in which it was measured.
 
     Attributes:
         split: 1, ``mean of 3`` or ``val``.
         metric: Name in results.json: ``top1``, ``retrieval_r1``, ``mAP``, ...
-        value: Percent, as printed.
+        value: Percentage as printed.
         table: Label of the table in the paper.
         row: Row of the table.
         recipe: Recipe of the evaluation; None if no recipe reproduces it.
         pretraining_recipe: Recipe of the pretraining run; None if not pretrained.
         note: Remark for the reader of the report.
         decimals: Decimals as printed.
-        also: Other tables that print the same measurement, and the value there.
+        also: Other tables that print the same measurement, with the values there.
     """
 
     protocol: str
@@ -136,7 +137,7 @@ class PaperResult(Setting):
     also: tuple[tuple[str, float], ...] = ()
 
     def is_of(self, setting: Setting | None) -> bool:
-        """Return whether a result's setting equals this number's setting, apart from the split."""
+        """Return whether a result's setting equals this number's setting, except for the split."""
         if setting is None or self.key != setting.key:
             return False
         return self.pretraining_epochs in (None, setting.pretraining_epochs)
@@ -151,7 +152,7 @@ class PaperResult(Setting):
 
     @property
     def remark(self) -> str:
-        """Return the note, and where else the number is printed."""
+        """Return the note and the other tables that print the number."""
         elsewhere = ", ".join(
             table if value == self.value else f"{table} ({value})" for table, value in self.also
         )
@@ -160,7 +161,7 @@ class PaperResult(Setting):
 
 
 def _read_results() -> tuple[PaperResult, ...]:
-    """Read the numbers in the order of the report: first on videos, then on images."""
+    """Read the numbers in the order of the report."""
     results = []
     for cells in read_published("paper_results.csv"):
         own: dict[str, Any] = {name: number_or_text(text) for name, text in cells.items()}
@@ -172,7 +173,7 @@ def _read_results() -> tuple[PaperResult, ...]:
     return tuple(results)
 
 
-#: Name and options of each pretraining run, by its name in benchmarks, ``sce_tau_m_0.07``.
+#: Name and options of each pretraining run, by its key in benchmarks, such as ``sce_tau_m_0.07``.
 PRETRAININGS = {row["pretraining"]: row for row in read_published("pretrainings.csv")}
 VARIANTS = tuple(
     Variant(row["recipes"], row["key"], json.loads(row["value"]), row["source"])
@@ -182,7 +183,7 @@ _RESULTS = _read_results()
 #: All numbers on videos, and all on images.
 PAPER_RESULTS = tuple(result for result in _RESULTS if result.frames > 1)
 IMAGE_RESULTS = tuple(result for result in _RESULTS if result.frames == 1)
-#: tab:many-shot without its mean, as dataset, metric and value.
+#: Numbers in tab:many-shot without their mean, as dataset, metric and value.
 MANY_SHOT = tuple(
     (result.dataset, result.metric.removeprefix("many_shot_"), f"{result.value:.1f}")
     for result in IMAGE_RESULTS
@@ -191,7 +192,7 @@ MANY_SHOT = tuple(
 
 
 def variant_of(recipe: str, key: str, value: str) -> Variant | None:
-    """Return the variant of the paper to which a recipe with another value belongs, or None."""
+    """Return the variant of the paper in which a recipe's setting has this value, or None."""
     for variant in VARIANTS:
         if (variant.key, str(variant.value)) == (key, value):
             if re.fullmatch(variant.recipes, recipe):
@@ -200,7 +201,7 @@ def variant_of(recipe: str, key: str, value: str) -> Variant | None:
 
 
 def pretraining_recipe(setting: Setting) -> Recipe | None:
-    """Return the recipe of a setting's pretraining; None if the paper has no number for it."""
+    """Return the recipe of a setting's pretraining run; None if the paper has no number for it."""
     names = ("pretraining", "pretrained_on", "clip")
     for paper in _RESULTS:
         same = all(getattr(paper, name) == getattr(setting, name) for name in names)
@@ -210,10 +211,10 @@ def pretraining_recipe(setting: Setting) -> Recipe | None:
 
 
 def evaluation_recipes(setting: Setting) -> list[str]:
-    """Return the recipes of a setting's evaluation, the recipe after its pretraining first.
+    """Return the recipes for evaluating a setting. The first one fits the pretraining run.
 
-    There are several only for images, where networks that were pretrained with LARS have a separate
-    linear evaluation.
+    There are several only for images, because networks that were pretrained with LARS have a
+    separate linear evaluation.
     """
     where = (setting.protocol, setting.dataset, setting.clip)
     same = [paper for paper in _RESULTS if (paper.protocol, paper.dataset, paper.clip) == where]
@@ -223,11 +224,14 @@ def evaluation_recipes(setting: Setting) -> list[str]:
 
 @dataclass(frozen=True)
 class PublishedSize:
-    """Number of samples or images of a set.
+    """Number of samples in a set.
 
-    It is published as ``low``, or as a range up to ``high``, since copies of some sets differ. A
-    result on fewer than ``least`` or more than ``most`` samples does not count as a result on this
-    set. ``classes`` is None if samples have no single class.
+    Attributes:
+        low: Published number, or the smallest number, because copies of some sets differ.
+        high: Largest published number.
+        least: Smallest number with which a result counts as a result on this set.
+        most: Largest number with which a result counts as a result on this set.
+        classes: Number of classes; None if samples have no single class.
     """
 
     low: int
@@ -248,8 +252,8 @@ class PublishedSize:
 #: Sizes by part (``test``, ``training`` or ``pretraining``), dataset and split, which is None for
 #: images. A training set of videos is also the gallery for retrieval. The test set of images is the
 #: labelled validation split if the test split has no labels. A training set of images includes the
-#: validation split if training uses it, too. Only sets that pretrain on other images than they
-#: train a classifier on have the part ``pretraining``.
+#: validation split if it is used for training. A set has the part ``pretraining`` only if
+#: pretraining uses other images than the training of a classifier.
 SIZES = {
     (row["part"], row["dataset"], number_or_text(row["split"])): PublishedSize(
         low=int(row["low"]),
@@ -267,27 +271,28 @@ def size_of(part: str, dataset: Any, split: int | str | None = None) -> Publishe
     return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, None))
 
 
-#: Datasets with three official splits. The only test set of the others is called ``val``.
+#: Datasets with three official splits. The only test set of any other dataset is called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
-#: Protocols on feature files (``sce-video transfer``), whose recipes name no test set.
+#: Protocols of ``sce-video transfer``, which use feature files, so that their recipes have no test.
 TRANSFER = ("many_shot", "low_shot_svm")
-#: SHA-256 of the class names of sets that are a choice of classes. The names are the sorted WordNet
-#: ids of tab:classes, one per line.
+#: SHA-256 of the class names, for sets with some classes of a larger set. The names are the sorted
+#: WordNet ids in tab:classes, one per line.
 CLASS_LISTS = {"imagenet100": "d61d354b64beb3ce2c2c9cf04a874298362dc9fcd589e15ee34c5e4592145746"}
 
 
 def class_list_problem(dataset: str, names: Any) -> str | None:
-    """Return why class names, in the order of their labels, are not a dataset's.
+    """Return the reason why class names do not belong to a dataset; None if they do.
 
-    Only the sets of :data:`CLASS_LISTS` are checked.
+    Only the sets in :data:`CLASS_LISTS` are checked.
+
+    Args:
+        dataset: Name of the dataset.
+        names: Class names in the order of their labels.
     """
     if dataset not in CLASS_LISTS:
         return None
     if not names or not isinstance(names, list | tuple):
         return f"the classes are not known, but {dataset} is a choice of them"
-    digest = hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest()
-    return (
-        None
-        if digest == CLASS_LISTS[dataset]
-        else f"its classes differ from the classes of {dataset}"
-    )
+    if hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest() == CLASS_LISTS[dataset]:
+        return None
+    return f"its classes differ from the classes of {dataset}"

@@ -1,1 +1,1 @@
-"""Comparison of measured results with the paper: published numbers, result files, the report."""
+"""Comparison of measured results with the paper's numbers, and the content of the report."""

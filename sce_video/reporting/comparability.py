@@ -1,10 +1,10 @@
-"""Decides whether a result may be shown next to a paper number, and with which remarks.
+"""Decision whether a result may be shown next to a number of the paper, and with which remarks.
 
-It may if the resolved configs that trained its weights equal the configs of the shipped recipes,
-except for paths, workers, devices and logging. An obstacle makes a result incomparable: a
-different training run, videos outside the published sets, random weights. A deviation leaves it
-comparable but is shown with the number: other views, another crop, a few missing videos. A note
-explains something about the paper's number.
+It may if the configs of its training runs equal the shipped recipes, except for paths, workers,
+devices and logging. A check finds obstacles, deviations and notes. An obstacle makes a result
+incomparable, for example a different training run, videos outside the published sets, or random
+weights. A deviation is shown with the result, for example different views, a different crop, or a
+few missing videos. A note explains something about the paper's number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from sce_video.engine.config.snapshot import PRECISION, TEST, differences
+from sce_video.engine.config.differences import PRECISION, differences
+from sce_video.engine.config.snapshot import TEST, ConfigData
 from sce_video.published.paper_results import (
     REQUIRED,
     TRANSFER,
@@ -31,34 +32,37 @@ from sce_video.published.paper_results import (
     variant_of,
 )
 from sce_video.reporting.result_files import Result, count_of
-from sce_video.utils.records import at, lenient_record
+from sce_video.utils.records import JsonObject, at, lenient_record
 
-_MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
-_VALUES_OF_C = 45  # from linusericsson/ssl-transfer, linear.py
-_DRAWS = 5  # from salesforce/PCL, eval_svm_voc.py
-#: Entries of a result's ``benchmark_problems`` in words.
+#: Largest share of failed samples with which a result still counts as a result on the test set.
+_MAX_FAILED = 0.01
+#: Number of values of C in linusericsson/ssl-transfer, linear.py.
+_VALUES_OF_C = 45
+#: Number of draws in salesforce/PCL, eval_svm_voc.py.
+_DRAWS = 5
+#: Names of the entries of a result's ``benchmark_problems``.
 _ENTRIES = {
     "pretrained_on": "pretraining data",
     "pretraining": "pretraining method",
     "pretraining_epochs": "pretraining epochs",
 }
-#: Protocols that evaluate the weights of the pretraining itself.
+#: Protocols that evaluate the weights of the pretraining run itself.
 _OF_PRETRAINING = ("retrieval", *TRANSFER)
 # Kinds of findings.
 _OBSTACLE = "obstacle"
 _DEVIATION = "deviation"
 _NOTE = "note"
-#: What a check finds: kind and text.
+#: Findings of a check, as pairs of kind and text.
 _Found = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Comparability:
-    """Conclusion whether a result may be compared with a number of the paper.
+    """Conclusion on whether a result may be compared with a number of the paper.
 
     Attributes:
         obstacles: Reasons why it may not be compared; empty if it may.
-        deviations: Differences between its evaluation and the paper's.
+        deviations: Differences between its evaluation and the paper's evaluation.
         notes: Facts about the paper's number that a reader must know.
     """
 
@@ -68,14 +72,14 @@ class Comparability:
 
     @classmethod
     def of(cls, found: Iterable[tuple[str, str]]) -> Comparability:
-        """Sort what checks have found by its kind."""
+        """Sort the findings of checks by their kind."""
         items = list(found)
         kinds = (_OBSTACLE, _DEVIATION, _NOTE)
         return cls(*(tuple(text for k, text in items if k == kind) for kind in kinds))
 
 
 def compare_with_paper(result: Result) -> Comparability:
-    """Compare a result's statements about training, data and test with the paper's."""
+    """Compare the training runs, data and test that a result states with the paper's."""
     if result.parts:
         return _compare_splits(result)
     if result.benchmark is None:
@@ -96,7 +100,7 @@ def compare_with_paper(result: Result) -> Comparability:
 
 
 def _compare_splits(result: Result) -> Comparability:
-    """Compare every split; a deviation that all of them share is listed once, without the split."""
+    """Compare every split. A deviation that all splits share is listed once, without a split."""
     compared = [(f"split {part.split}: ", compare_with_paper(part)) for part in result.parts]
     shared = set.intersection(*(set(found.deviations) for _, found in compared))
     deviations = (
@@ -112,19 +116,19 @@ def _compare_splits(result: Result) -> Comparability:
 
 
 def compare_training(
-    benchmark: Mapping[str, Any], split: int | None, training: dict[str, Any]
+    benchmark: Mapping[str, Any], split: int | None, training: JsonObject
 ) -> tuple[str, Comparability] | None:
-    """Compare a training run that begins with the recipe of the paper's number.
+    """Compare a training run that is about to begin with the recipe of the paper's number.
 
     Args:
-        benchmark: Setting that its config claims to reproduce.
+        benchmark: Setting that the run's config claims to reproduce.
         split: Split of the data, if there are several.
-        training: Record of the run (:func:`~sce_video.engine.checkpoint.record_training`) and
+        training: Record of the run (:func:`~sce_video.engine.checkpoint.record_training`) with its
             ``config``.
 
     Returns:
-        The name of the recipe that it should equal, and its differences; None if the paper has no
-        number for such a training run.
+        The name of the recipe that the run should equal, and the differences from it; None if the
+        paper has no number for such a training run.
     """
     setting, record = Setting.stated(benchmark), {"training": training}
     if setting.protocol == "pretraining":
@@ -142,16 +146,19 @@ def compare_training(
     return recipes[found.index(best)].name, Comparability.of(everything)
 
 
-def unit_of(protocol: dict[str, Any]) -> str:
-    """Return what the samples of a test are: ``images`` or ``videos``."""
+def unit_of(protocol: JsonObject) -> str:
+    """Return whether the samples of a test are ``images`` or ``videos``."""
     of_images = at(protocol, "benchmark.frames") == 1 or "Image" in str(at(protocol, "test.type"))
     return "images" if of_images else "videos"
 
 
-def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
-    """Return clips and crops of a test, stated or derived from the number of views."""
-    views = count_of(protocol.get("views"))
-    for source in (protocol, protocol.get("test")):
+def views_of(protocol: JsonObject) -> tuple[int, int] | None:
+    """Return the numbers of clips and crops in a test, or None if the protocol lacks them.
+
+    They are stated, or follow from the number of views.
+    """
+    views = count_of(at(protocol, "views"))
+    for source in (protocol, at(protocol, "test")):
         clips, crops = (count_of(at(source, name)) for name in ("clips", "crops"))
         if clips and views and views % clips == 0:
             return clips, views // clips
@@ -160,15 +167,14 @@ def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
     return (1, 1) if views == 1 else None
 
 
-def selection_of(protocol: dict[str, Any]) -> str | None:
-    """Return how the tested epoch was chosen; None if it was not chosen by its metrics.
+def selection_of(protocol: JsonObject) -> str | None:
+    """Return how the tested epoch was chosen; None if it was not chosen by a metric.
 
-    A chosen epoch counts as chosen on the test set unless ``chosen_on_test`` of the
-    protocol is False.
+    An epoch counts as chosen on the test set unless ``chosen_on_test`` in the protocol is False.
     """
     if at(protocol, "checkpoint.selected", dict) is None:
         return None
-    if protocol.get("chosen_on_test") is not False:
+    if at(protocol, "chosen_on_test") is not False:
         return "best epoch on the test set; the result is the last"
     return "best epoch on a validation list, not the last"
 
@@ -177,14 +183,15 @@ def selection_of(protocol: dict[str, Any]) -> str | None:
 
 
 @cache
-def _recipe(name: str, options: str = "{}") -> dict[str, Any]:
-    from sce_video.engine.config.load import recipe_config  # here, since it imports torch
+def _recipe(name: str, options: str = "{}") -> ConfigData:
+    """Return the resolved config of a recipe with these options as JSON, which can be cached."""
+    from sce_video.engine.config.load import recipe_config  # imported here, because it needs torch
 
     return recipe_config(name, json.loads(options))
 
 
 def _check_trainings(result: Result, setting: Setting) -> _Found:
-    """Check how the weights were trained, and pretrained before."""
+    """Check the training run of the weights, and the pretraining run before it."""
     pretraining = pretraining_recipe(setting)
     on_weights_of_pretraining = setting.protocol in _OF_PRETRAINING
     origin = result.at("checkpoint" if on_weights_of_pretraining else "pretrained")
@@ -193,12 +200,14 @@ def _check_trainings(result: Result, setting: Setting) -> _Found:
     if pretraining is not None and at(origin, "path") is not None:
         yield from _training_obstacles("pretraining", origin, pretraining)
         yield from _data_obstacles(origin, setting.pretrained_on, None, "pretrained")
-        if origin.get("pretrained") not in (None, "random"):
+        if at(origin, "pretrained") not in (None, "random"):
             yield _OBSTACLE, "the pretraining did not start from random weights"
-        if origin.get("epoch") != _planned(origin):
-            yield _OBSTACLE, f"pretrained for {origin.get('epoch')} of {_planned(origin)} epochs"
-    # The authors keep the epoch that is best on the test split: ``eztorch/configs/run/evaluation/
-    # linear_classifier`` of juliendenize/eztorch. One of our own is a deviation with its own text.
+        epoch, planned = at(origin, "epoch"), _planned(origin)
+        if epoch != planned:
+            yield _OBSTACLE, f"pretrained for {epoch} of {planned} epochs"
+    # The authors keep the epoch that is best on the test split (juliendenize/eztorch,
+    # ``eztorch/configs/run/evaluation/linear_classifier``). If a result of ours does the same, its
+    # own deviation says so.
     on_images = setting.frames == 1 and pretraining is not None
     if on_images and setting.protocol == "linear" and selection_of(result.protocol) is None:
         yield _NOTE, "paper: best epoch on the test split"
@@ -225,9 +234,9 @@ def _planned(provenance: Any) -> Any:
 
 
 def _training_obstacles(what: str, provenance: Any, recipe: Recipe) -> _Found:
-    """Check whether a checkpoint's training is the recipe's.
+    """Check whether a checkpoint was trained with the recipe.
 
-    Less precise arithmetic is a deviation, a variant of the paper a note.
+    Less precise arithmetic is a deviation, and a variant of the paper is a note.
     """
     config = at(provenance, "training.config", dict)
     if config is None:
@@ -257,13 +266,13 @@ def _training_obstacles(what: str, provenance: Any, recipe: Recipe) -> _Found:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return a list's entries as text; a single value becomes a list, and None an empty list."""
+    """Return a list's entries as text. A single value becomes a list, and None an empty list."""
     return [str(entry) for entry in (value if isinstance(value, list) else [value]) if entry]
 
 
 def _check_test(result: Result, setting: Setting) -> _Found:
     """Check the config of the test."""
-    # A feature file states how it was made; its metrics come from the tool.
+    # A feature file states the config that made it, and the command defines the metrics.
     parts = (result.at("query"), result.at("bank"), *_feature_files(result))
     stored = (at(part, "protocol.resolved_config", dict) for part in parts)
     configs = [config for config in stored if config is not None]
@@ -283,7 +292,7 @@ def _check_test(result: Result, setting: Setting) -> _Found:
 
 
 def _check_mixups(result: Result) -> _Found:
-    """Check for numbers that contradict each other, foreign code, and lists that are used twice."""
+    """Check for contradictory numbers, foreign code, and lists that are used twice."""
     for fault in result.faults:
         yield _OBSTACLE, f"the numbers contradict each other: {fault}"
     yield from _check_code("test", result.at("foreign_classes"))
@@ -303,7 +312,7 @@ def _check_code(what: str, classes: Any) -> _Found:
 
 
 def _check_test_set(result: Result, setting: Setting) -> _Found:
-    """Check what was tested on, for a result that states its benchmark."""
+    """Check the test set of a result that states its benchmark."""
     dataset, protocol = setting.dataset, setting.protocol
     for what, stated in (("measured", result.at("dataset")), ("tested", result.at("test.name"))):
         if stated not in (None, dataset):
@@ -348,50 +357,31 @@ def is_published_set(result: Result) -> bool:
     return all(kind != _OBSTACLE for kind, _ in _check_test_set(part, setting))
 
 
-@dataclass(frozen=True)
-class _TrainingSet:
-    """Facts about the training data in a checkpoint's record. Unknown facts are empty."""
-
-    samples: int | None = None
-    films: int | None = None  # of AVA, whose samples are key frames
-    kind: str = "video"
-    name: str = ""
-    split: str = ""
-    ann_file: str = ""
-    data_root: str = ""
-    num_classes: int | None = None
-    classes: tuple[Any, ...] = ()
-
-    @property
-    def count(self) -> int | None:
-        """Return the number that is published for such a set: of films, images or videos."""
-        return self.samples if self.films is None else self.films
-
-    def __str__(self) -> str:
-        unit = "images" if self.kind == "image" else "videos"
-        unit = unit if self.films is None else "films"
-        words = f"an unknown number of {unit}" if self.count is None else f"{self.count:,} {unit}"
-        words += f" in {self.num_classes} classes" if self.num_classes else ""
-        place = self.ann_file or self.data_root
-        return words + f" of {place}" * bool(place) + f", split {self.split}" * bool(self.split)
-
-
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
-    """Check whether the training data are the named set, if its size is published."""
+    """Check whether the training data are the set ``dataset``, if its size is published."""
+    from sce_video.engine.checkpoint import SampleFacts  # imported here, because it needs torch
+
     record = at(provenance, "training.data", dict)
     size = size_of("training", dataset, (split or 1) if dataset in WITH_SPLITS else "val")
-    if what == "pretrained":  # the unlabelled images, if a pretraining has those
+    if what == "pretrained":  # some sets have other images for pretraining
         size = size_of("pretraining", dataset) or size
     if record is None or size is None:
         return
-    data = lenient_record(_TrainingSet, record)
+    data = lenient_record(SampleFacts, record)
+    count, unit = data.samples, "images" if data.kind == "image" else "videos"
+    if data.films is not None:  # the samples of AVA are key frames, but its size is in films
+        count, unit = data.films, "films"
+    shown = f"an unknown number of {unit}" if count is None else f"{count:,} {unit}"
+    shown += f" in {data.num_classes} classes" if data.num_classes else ""
+    shown += f" of {place}" if (place := data.ann_file or data.data_root) else ""
+    shown += f", split {data.split}" if data.split else ""
     wrong_classes = size.classes is not None and data.num_classes != size.classes
-    wrong_set = data.name not in ("", dataset)
-    if data.count is None or not size.contains(data.count) or wrong_classes or wrong_set:
+    wrong_set = (data.name or dataset) != dataset
+    if count is None or not size.contains(count) or wrong_classes or wrong_set:
         wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
-        yield _OBSTACLE, f"{what} on {data}; {dataset} has {wanted}"
+        yield _OBSTACLE, f"{what} on {shown}; {dataset} has {wanted}"
     elif (problem := class_list_problem(dataset, data.classes)) is not None:
-        yield _OBSTACLE, f"{what} on {data}: {problem}"
+        yield _OBSTACLE, f"{what} on {shown}: {problem}"
 
 
 def _check_size(count: int | None, published: PublishedSize | None, what: str) -> _Found:
@@ -409,7 +399,7 @@ def _check_size(count: int | None, published: PublishedSize | None, what: str) -
 
 
 def _check_weights(result: Result, setting: Setting) -> _Found:
-    """Check what was evaluated, and what is unknown about its pretraining."""
+    """Check which weights were evaluated, and whether their origin is known."""
     problems = result.at("benchmark_problems", dict)
     if problems is None:
         yield _OBSTACLE, "does not state what is known of its training"
@@ -435,18 +425,18 @@ def _check_weights(result: Result, setting: Setting) -> _Found:
 
 
 def _feature_files(result: Result) -> list[Any]:
-    """Return what a result of sce-video transfer states about its feature files."""
+    """Return the descriptions of the feature files in a result of ``sce-video transfer``."""
     return list((result.at("files", dict) or {}).values())
 
 
 def _of_several(files: list[Any]) -> bool:
-    """Return whether feature files were made by different checkpoints."""
+    """Return whether feature files come from different checkpoints."""
     hashes = {at(file, "protocol.checkpoint.sha256") for file in files}
     return len(hashes - {None}) > 1
 
 
 def _check_transfer(result: Result, setting: Setting) -> _Found:
-    """Check a result on feature files (sce-video transfer)."""
+    """Check a result of ``sce-video transfer``, which uses feature files."""
     if setting.protocol not in TRANSFER:
         return
     train, val = (result.count(f"images.{part}") for part in ("train", "val"))

@@ -1,4 +1,4 @@
-"""Names and phrases of the report and of the tables of sweeps."""
+"""Names and phrases in the report and in the tables of sweeps."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from sce_video.published.paper_results import PRETRAININGS, PaperResult
 from sce_video.reporting.comparability import unit_of, views_of
 from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
+from sce_video.utils.records import at
 
-#: Names of datasets, networks, methods and metrics, and titles of the paper's tables.
+#: Names of datasets, networks, methods and metrics, and titles of the paper's tables, by key.
 _NAMES = {row["key"]: row["name"] for row in read_published("names.csv")}
 _NAMES |= {key: row["name"] for key, row in PRETRAININGS.items()}
 
@@ -21,7 +22,7 @@ _NAMES |= {key: row["name"] for key, row in PRETRAININGS.items()}
 def name_of(value: Any) -> str:
     """Return the name of a dataset, network, pretraining, metric or table for readers.
 
-    A name that is not known is returned as it is, anything but text as its ``str``.
+    An unknown key is returned as text.
     """
     if recall := re.fullmatch(r"retrieval_(plain_)?r(\d+)", str(value)):
         return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"
@@ -31,7 +32,7 @@ def name_of(value: Any) -> str:
 
 
 def describe_evaluation(result: Result) -> str:
-    """Describe how a result was measured; for a mean, what the splits share, and each split."""
+    """Describe how a result was measured. For a mean, also describe each split."""
     if not result.parts:
         return ", ".join(_evaluation_words(result))
     words = [_evaluation_words(part) for part in result.parts]
@@ -60,9 +61,9 @@ def _evaluation_words(result: Result) -> list[str]:
     names = ("decoder_version", "decoder", "test.decoder_version", "test.decoder")
     words += [f"decoder {result.at(name)}" for name in names if result.at(name)][:1]
     if (checkpoint := result.at("checkpoint", dict)) is not None:
-        digest = str(checkpoint.get("sha256") or "")[:12]
-        path = str(checkpoint.get("path") or checkpoint.get("source") or "?")
-        name = path.replace("\\", "/").rsplit("/", 1)[-1]  # Windows paths, too
+        digest = str(at(checkpoint, "sha256") or "")[:12]
+        path = str(at(checkpoint, "path") or at(checkpoint, "source") or "?")
+        name = path.replace("\\", "/").rsplit("/", 1)[-1]  # the path may be a Windows path
         words.append(f"checkpoint {name} ({digest})" if digest else f"checkpoint {name}")
     places = ("checkpoint.training.foreign_classes", "foreign_classes")
     own = [str(entry) for place in places for entry in result.at(place, list) or []]
@@ -74,7 +75,7 @@ def _evaluation_words(result: Result) -> list[str]:
 
 
 def describe_benchmark(result: Result) -> str:
-    """Describe the setting that a result states: data, protocol, split, network, pretraining."""
+    """Describe the setting of a result: data, protocol, split, network, pretraining."""
     setting = result.benchmark
     if setting is None:
         return "not stated"
@@ -93,14 +94,14 @@ def describe_benchmark(result: Result) -> str:
 
 
 def describe_test(result: Result) -> str:
-    """Describe dataset, protocol and split that a result states."""
+    """Describe the dataset, protocol and split of a result."""
     setting = result.benchmark
     words = [] if setting is None else [name_of(setting.dataset), name_of(setting.protocol)]
     return ", ".join(word for word in [*words, describe_split(result.split)] if word)
 
 
 def describe_split(split: int | str | None) -> str:
-    """Return ``split 1`` or ``mean of 3 splits``; empty if there is only one split."""
+    """Return ``split 1`` or ``mean of 3 splits``; empty if the dataset has only one split."""
     if split is None or split == "val":
         return ""
     return f"split {split}" if isinstance(split, int) else f"{split} splits"
@@ -108,13 +109,13 @@ def describe_split(split: int | str | None) -> str:
 
 @dataclass(frozen=True)
 class PaperTexts:
-    """Texts about one number of the paper, or about R@1, R@5 and R@10 of a retrieval together.
+    """Texts about a number of the paper, or about R@1, R@5 and R@10 of a retrieval together.
 
     Attributes:
         benchmark: Dataset, protocol, split and metric.
         network: Network and clip.
         source: Data, method and epochs of the pretraining.
-        value: Percent as printed, ``74.4 / 85.6 / 90.0``.
+        value: Percentages as printed: ``74.4 / 85.6 / 90.0``.
     """
 
     benchmark: str
@@ -124,14 +125,14 @@ class PaperTexts:
 
 
 def describe_metric(papers: Sequence[PaperResult]) -> str:
-    """State the metric of paper numbers: ``top-1``, ``R@1/5/10``."""
+    """Return the name of the numbers' metric: ``top-1``, ``R@1/5/10``."""
     if papers[0].protocol == "retrieval":
         return f"R@{'/'.join(p.metric.removeprefix('retrieval_r') for p in papers)}"
     return name_of(papers[0].metric)
 
 
 def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
-    """Describe paper numbers that share their setting."""
+    """Describe numbers of the paper that have the same setting."""
     paper = papers[0]
     words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split)]
     words.append(describe_metric(papers))
@@ -149,12 +150,12 @@ def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
 
 
 def _clip(frames: Any, size: Any) -> str:
-    """Return ``8 x 224²``; for an image, which is a clip of one frame, ``224²``."""
+    """Return ``8 x 224²`` or, for an image, ``224²``."""
     return f"{size}²" if frames == 1 else f"{frames} x {size}²"
 
 
 def format_metric(name: str, value: float | None) -> str:
-    """Format a fraction in percent and another number as it is; empty for None."""
+    """Format a fraction in percent, and any other number unchanged; empty for None."""
     if value is None:
         return ""
     return f"{value:.2f}" if name in NOT_FRACTIONS else f"{100 * value:.1f}"
@@ -163,10 +164,9 @@ def format_metric(name: str, value: float | None) -> str:
 def format_with_interval(name: str, result: Result) -> str:
     """Format a metric with its interval, if the file states one: ``84.2 [81.9, 86.4]``."""
     value = format_metric(name, result.metric(name))
-    ends = result.intervals.get(name)
-    if ends is None or not value:
+    if name not in result.intervals or not value:
         return value
-    return f"{value} [{', '.join(format_metric(name, end) for end in ends)}]"
+    return f"{value} [{', '.join(format_metric(name, end) for end in result.intervals[name])}]"
 
 
 def format_values(values: Iterable[float], papers: Sequence[PaperResult]) -> str:
@@ -176,7 +176,7 @@ def format_values(values: Iterable[float], papers: Sequence[PaperResult]) -> str
 
 
 def format_difference(values: Iterable[float], papers: Sequence[PaperResult]) -> str:
-    """Format differences of the rounded numbers, which are shown: ``+0.7 / -0.3 / 0.0``."""
+    """Format the differences of numbers, which are rounded first: ``+0.7 / -0.3 / 0.0``."""
     pairs = zip(values, papers, strict=True)
     points = ((round(value, p.decimals) - p.value, p.decimals) for value, p in pairs)
     return " / ".join(format_signed(*point) for point in points)

@@ -1,4 +1,4 @@
-"""Content of a report: results next to the paper's numbers, and results on own videos."""
+"""Content of a report: results next to the paper's numbers, and results on the user's videos."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from sce_video.reporting.result_files import Collection, Result, count_of
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.records import at
 
-#: Status of a number in the paper that has a result measured as in the paper.
+#: Status of a number of the paper with a result that was measured as in the paper.
 MEASURED = "measured"
-#: Status of a number whose results were measured in another way.
+#: Status of a number whose results were all measured differently.
 DEVIATING = "measured, deviates"
 #: Status of a number without a result.
 NOT_RUN = "not run"
@@ -51,7 +51,7 @@ class Measurement:
         values: Percentages, one for each number of the cell.
         how: Description of the evaluation.
         plain: Percentages of retrieval without centring; empty if not measured.
-        deviations: Differences between the evaluation and the paper's.
+        deviations: Differences between the evaluation and the paper's evaluation.
         notes: Facts about the paper's number that a reader must know.
         weights: SHA-256 of the checkpoint; empty if not stated.
     """
@@ -87,12 +87,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Half:
-    """The paper's numbers on videos, or its numbers on images.
+    """All numbers of the paper on videos, or all numbers on images.
 
     Attributes:
         unit: ``videos`` or ``images``.
-        cells: Numbers of this half, in the order of the paper's results.
-        listed: Whether to list the numbers without a result. If not, one line counts them.
+        cells: Numbers in this half, in the order of the paper's results.
+        listed: Whether to list the numbers without a result. Otherwise, one line states how many
+            there are.
     """
 
     unit: str
@@ -101,7 +102,7 @@ class Half:
 
     @property
     def measured(self) -> list[Measurement]:
-        """Return the results that stand next to numbers of this half."""
+        """Return the results that are shown next to numbers in this half."""
         return [found for cell in self.cells for found in cell.measurements]
 
     @property
@@ -111,12 +112,12 @@ class Half:
 
     @property
     def counts(self) -> Counter[str]:
-        """Return how many numbers have each status."""
+        """Return the number of cells with each status."""
         return Counter(cell.status for cell in self.cells)
 
 
 class OtherResult(NamedTuple):
-    """A result that cannot be compared with any number of the paper, and why."""
+    """A result that cannot be compared with any number of the paper, and the reasons."""
 
     result: Result
     reasons: tuple[str, ...]
@@ -130,7 +131,7 @@ class Report:
         videos: Numbers of the paper on videos.
         images: Numbers of the paper on images.
         others: Results that are not comparable with any number of the paper.
-        skipped: File and reason of JSON files without results.
+        skipped: Pairs (file, reason) for JSON files without results.
     """
 
     videos: Half
@@ -140,11 +141,11 @@ class Report:
 
 
 def assign_results(collection: Collection) -> Report:
-    """Assign every result to the cells it belongs to, or to the other results.
+    """Assign every result to the cells that it belongs to, or to the other results.
 
-    A mean of three splits also fills the cells of its single splits. A single split that is not
-    part of a mean fills the cell of the mean, as a deviation. A cell shows all its results. The
-    mean of tab:many-shot is the mean of the other cells of the table.
+    A mean of three splits also fills the cells of the single splits. A single split that is not
+    part of a mean fills the cell of the mean, as a deviation. The mean in tab:many-shot is computed
+    from the other cells of the table.
     """
     groups = groupby((*PAPER_RESULTS, *IMAGE_RESULTS), key=_cell_key)
     cells = {key: Cell(tuple(papers)) for key, papers in groups}
@@ -153,7 +154,7 @@ def assign_results(collection: Collection) -> Report:
         reasons: list[str] = []
         assigned = False
         for key, cell in cells.items():
-            # A split of a mean may have a number of its own in another table.
+            # The paper may also have a number for a single split, in another table.
             for candidate in (result, *result.parts):
                 found = _measure(candidate, cell.papers, standalone=candidate is result)
                 if isinstance(found, Measurement):
@@ -172,7 +173,7 @@ def assign_results(collection: Collection) -> Report:
     ]
     videos = Half("videos", tuple(cell for cell in filled if cell.papers[0].frames > 1))
     images = Half("images", tuple(cell for cell in filled if cell.papers[0].frames == 1))
-    # Users who measured only on images need no list of missing video results, and vice versa.
+    # A user who has results only on images needs no list of the missing video results.
     claims = [other.result for other in others if other.result.benchmark is not None]
     units = {unit_of(result.protocol) for result in claims}
     units |= {half.unit for half in (videos, images) if half.measured}
@@ -185,14 +186,14 @@ def assign_results(collection: Collection) -> Report:
 
 
 def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
-    metric = "" if paper.protocol == "retrieval" else paper.metric  # R@1, R@5, R@10: one cell
+    metric = "" if paper.protocol == "retrieval" else paper.metric  # one cell for R@1, R@5, R@10
     return (*paper.key, paper.pretraining_epochs, paper.split, paper.table, metric)
 
 
 def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
-    """Fill the cell of the mean over sets with the means of weights that were tested on all."""
+    """Fill the cell of the mean over sets, for each checkpoint that was tested on all sets."""
     parts = [c for c in cells if c.papers[0].table == cell.papers[0].table and c is not cell]
-    # Reversed, since the first of several results of one checkpoint counts.
+    # Reverse the results, so that the first of several results of a checkpoint is used.
     by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
     means = []
     for weights in by_weights[0]:
@@ -213,9 +214,16 @@ def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
 def _measure(
     result: Result, papers: tuple[PaperResult, ...], standalone: bool
 ) -> Measurement | str | None:
-    """Return the measurement for a cell, why there is none, or None for another setting.
+    """Return the measurement that a result is for a cell.
 
-    A result is ``standalone`` if it is not one split of a mean.
+    Args:
+        result: The result.
+        papers: Numbers of the cell.
+        standalone: Whether the result is not one split of a mean.
+
+    Returns:
+        The measurement, or the reason why there is none; None if the result does not belong to the
+        cell or is not comparable.
     """
     if not papers[0].is_of(result.benchmark):
         return None
@@ -251,7 +259,7 @@ def _measure(
 
 
 def _percentages(result: Result, metrics: Sequence[str]) -> tuple[float, ...] | str:
-    """Return metrics in percent, or why they cannot be shown so."""
+    """Return metrics in percent, or the reason why they have no percentages."""
     values = []
     for name in metrics:
         value = result.metric(name)
@@ -263,9 +271,11 @@ def _percentages(result: Result, metrics: Sequence[str]) -> tuple[float, ...] | 
     return tuple(values)
 
 
-#: Metrics in the order in which they are shown; others follow, those with a prefix last.
+#: Main metrics in the order in which they are shown. All other metrics follow.
 _ORDER = ("top1", "mean_class_accuracy", "mAP", "linear_top1", "knn_top1", "retrieval_r1")
-_MAX_CLASSES = 8  # maximum number of listed names
+#: Largest number of class names that are listed.
+_MAX_CLASSES = 8
+#: Descriptions of random weights, and of weights that were trained without pretraining.
 _RANDOM = ("random weights", "trained from random weights")
 
 
@@ -277,10 +287,10 @@ class OwnResult:
         result: Result that was measured.
         weights: Description of the evaluated weights, ``SCE, 100 epochs on 480 videos`` or
             ``random weights``.
-        baseline: Result of the same network with random weights on the same test set, if available;
-            None for random weights themselves.
-        reasons: Reasons why it is not comparable with the paper. If it does not claim to be,
-            contradictions between its numbers.
+        baseline: Result of the same network with random weights on the same test set; None if there
+            is none, and for random weights themselves.
+        reasons: Reasons why the result is not comparable with the paper. For a result that does not
+            claim to be comparable, contradictions between its numbers.
     """
 
     result: Result
@@ -301,7 +311,7 @@ class OwnResult:
         return self.weights in _RANDOM
 
     def gain(self, name: str) -> float | None:
-        """Return the gain of a fraction over random weights, in percentage points."""
+        """Return by how many percentage points a fraction exceeds that of random weights."""
         own = self.result.metric(name)
         other = None if self.baseline is None else self.baseline.metric(name)
         if name in NOT_FRACTIONS or own is None or other is None:
@@ -315,10 +325,10 @@ class TestSetResults:
 
     Attributes:
         title: Name of the published set, or the names of the classes.
-        published: Whether it is a published test set, on which the paper has numbers.
+        published: Whether the paper has numbers for this test set.
         details: Number of videos, their place, and a description of the evaluation.
-        metrics: Names of the metrics that any of the results has, the most telling first.
-        results: Results, random weights first.
+        metrics: Names of all results' metrics, the most important first.
+        results: Results, those of random weights first.
     """
 
     title: str
@@ -329,17 +339,20 @@ class TestSetResults:
 
     @property
     def main_metrics(self) -> tuple[str, ...]:
-        """Return the names of the fractions to look at first."""
+        """Return the names of the most important fractions."""
         main = tuple(name for name in self.metrics if name in _ORDER)
         return main or tuple(n for n in self.metrics if n not in NOT_FRACTIONS)[:3]
 
 
 def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[TestSetResults, ...]:
-    """Group results by test set, with the reasons why each is not comparable with the paper.
+    """Group results by test set.
 
-    Results share a test set if their kind of evaluation, split, lists or folders of files, number
-    of videos, groups, folds and test pipeline are the same. A result that states no test set is a
-    group of its own.
+    Results have the same test set if their kind of evaluation, split, lists or folders of files,
+    number of videos, groups, folds and test pipeline are the same. A result that states no test set
+    forms its own group.
+
+    Args:
+        found: Results, each with the reasons why it is not comparable with the paper.
     """
     groups: dict[str, list[tuple[Result, tuple[str, ...]]]] = {}
     for result, reasons in found:
@@ -364,7 +377,7 @@ def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
         claimed = reasons if result.benchmark is not None else result.faults
         rows.append(OwnResult(result, words, baseline, claimed))
     first = members[0][0]
-    # All metrics except those that few classes make trivial.
+    # With few classes, some metrics are trivial and left out.
     classes = first.count("test.num_classes") or first.count("num_classes")
     names = dict.fromkeys(name for result, _ in members for name in result.metrics)
     kept = [name for name in names if not is_trivial(name, classes)]
@@ -374,13 +387,13 @@ def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
         published=is_published_set(first),
         details=_details(first),
         metrics=tuple(kept),
-        # Stable: the others stay in the order of their files.
+        # Sorting is stable, so all other results keep the order of their files.
         results=tuple(sorted(rows, key=lambda row: not row.random)),
     )
 
 
 def describe_test_set(result: Result) -> str:
-    """Describe the published set with its split, else the classes, else the file of the videos."""
+    """Return the name of a published set with its split, or the classes, or the place of a set."""
     if is_published_set(result):
         return describe_test(result)
     if names := result.at("test.classes", list):
@@ -394,7 +407,7 @@ def describe_test_set(result: Result) -> str:
 
 
 def _details(result: Result) -> str:
-    """Describe how many videos and classes there are, where, and what they were compared with."""
+    """Describe the number of videos and classes, their place, and the gallery."""
     videos, gallery = result.count("videos"), result.count("bank_videos")
     classes, groups = result.count("test.num_classes"), result.at("groups")
     unit = unit_of(result.protocol)
@@ -409,13 +422,13 @@ def _details(result: Result) -> str:
 
 
 def describe_weights(result: Result) -> str:
-    """Describe the evaluated weights: method, epochs and data of the pretraining, or random."""
+    """Describe the evaluated weights by method, epochs and data of the pretraining run."""
     result = result.parts[0] if result.parts else result
     origin, suffix = result.at("checkpoint"), ""
     if at(origin, "path") is None:
         source = str(at(origin, "source") or "unknown weights")
         return _RANDOM[0] if source.startswith("random") else source
-    # A classifier's test depends on two training runs: its own, and the pretraining.
+    # The result of a classifier depends on two training runs, its own and the pretraining run.
     if result.at("kind") in ("recognition", "detection"):
         origin = result.at("pretrained")
         if origin == "random":

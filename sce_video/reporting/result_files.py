@@ -1,4 +1,4 @@
-"""Finds and reads the JSON files that the tools write, and joins the splits of one benchmark."""
+"""Result files, which are found and read as JSON. The splits of a benchmark are joined."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from typing import Any
 from sce_video.published.paper_results import MEAN_OF_SPLITS, WITH_SPLITS, Setting
 from sce_video.utils.command import printable_utf8, printable_values
 from sce_video.utils.files import read_json
-from sce_video.utils.records import at
+from sce_video.utils.records import JsonObject, at
 from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
-#: Other names of a metric, because mmaction2 prefixes the metric's class name.
+#: Other names of a metric, because mmaction2 adds the class name of the metric as a prefix.
 _ALIASES = {"mAP": ("mAP/overall",)}
-_SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during training
-#: Other files that the tools write: a log next to vis_data, the settings of a run over splits, the
-#: state of a step of a sweep.
+#: Folders with scalars and configs that are logged during training.
+_SKIPPED_FOLDERS = frozenset({"vis_data"})
+#: Other files that commands write: a log next to vis_data, the settings of a run over splits, and
+#: the state of a step in a sweep.
 _NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings|done|failed)\.json$")
 #: ``kind`` of a sweep's table, whose results are in separate files.
 SWEEP = "sweep"
-_MAX_BYTES = 2**26  # largest JSON file with results
-_ROUNDING = 1e-5  # outcomes of single samples are stored in float32
+#: Largest size of a JSON file with results, in bytes.
+_MAX_BYTES = 2**26
+#: Largest rounding error of a metric, because outcomes of single samples are stored in float32.
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,17 @@ class Result:
     Attributes:
         name: Path of the file as it was found, with ``/``.
         metrics: Values by name; fractions from 0 to 1, with few exceptions (``effective_rank``).
-        protocol: Description of the evaluation in the file, as JSON of any shape.
-        split: Number of the split, ``val``, ``mean of 3``, or None if the file does not state it.
+        protocol: Description of the evaluation, as JSON of any shape.
+        split: Number of the split, ``val`` or ``mean of 3``; None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
         intervals: 95 % confidence intervals by metric, if the file states them.
-        faults: Reasons why its numbers cannot be right, because they contradict its intervals or
-            the outcomes of single samples.
+        faults: Contradictions between its numbers and its intervals or the outcomes of single
+            samples.
     """
 
     name: str
     metrics: dict[str, float]
-    protocol: dict[str, Any]
+    protocol: JsonObject
     split: int | str | None = None
     parts: tuple[Result, ...] = ()
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -54,16 +57,16 @@ class Result:
 
     @property
     def benchmark(self) -> Setting | None:
-        """Return the paper's setting that was reproduced; None if the file does not state one."""
+        """Return the paper's setting that the result reproduces; None if the file states none."""
         stated = self.at("benchmark", dict)
         return Setting.stated(stated) if stated else None
 
     def at(self, path: str, kind: type | None = None) -> Any:
-        """Return what the protocol states (:func:`~sce_video.utils.records.at`)."""
+        """Return an entry of the protocol (:func:`~sce_video.utils.records.at`)."""
         return at(self.protocol, path, kind)
 
     def count(self, path: str) -> int | None:
-        """Return a count of the protocol, or the length of a list there."""
+        """Return a number in the protocol, or the length of a list there."""
         return count_of(self.at(path))
 
     def metric(self, name: str) -> float | None:
@@ -76,8 +79,9 @@ class Result:
 class Collection:
     """Results and skipped files that were found below the given folders.
 
-    ``results`` are ordered by name. The splits of a mean are its ``parts`` and not listed again.
-    ``skipped`` are (file, reason) of the JSON files that contain no results.
+    Attributes:
+        results: Results, ordered by name. The splits of a mean are only in its ``parts``.
+        skipped: Pairs (file, reason) for JSON files that contain no results.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -85,7 +89,7 @@ class Collection:
 
 
 def count_of(value: Any) -> int | None:
-    """Return a count, or the length of a list; None for anything else."""
+    """Return a whole number, or the length of a list; None for anything else."""
     if isinstance(value, list):
         return len(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -95,16 +99,16 @@ def count_of(value: Any) -> int | None:
 
 
 def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
-    """Read all results below folders and in files that are given directly.
+    """Read all results in folders and files.
 
-    Results of the three splits that a ``splits.json`` lists are joined to their mean.
+    The results of three splits that a ``splits.json`` lists are joined to their mean.
 
     Raises:
         FileNotFoundError: If one of the sources does not exist.
     """
     collection = Collection()
     single: dict[str, Result] = {}
-    summaries: dict[str, tuple[str, Any]] = {}  # shown name and content of splits, by path
+    summaries: dict[str, tuple[str, Any]] = {}  # shown name and content of a splits.json, by path
     seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)
@@ -113,17 +117,18 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
         seen.add(real)
         try:
             content = _read(path)
-            if content.get("kind") == "splits":
+            kind = at(content, "kind")
+            if kind == "splits":
                 summaries[real] = name, content
-            elif content.get("kind") not in (SWEEP, RUN_KIND, CHOOSE_KIND):
+            elif kind not in (SWEEP, RUN_KIND, CHOOSE_KIND):
                 single[real] = _checked(parse_result(name, content), path)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
-    # After all files are read, since the files of the splits are among them.
+    # Join the splits last, because their files are among the files that are read.
     for real, (name, content) in summaries.items():
         try:
             collection.results += _join_splits(name, real, content, single)
-            if isinstance(best := content.get("best"), dict):
+            if (best := at(content, "best", dict)) is not None:
                 collection.results += _join_splits(f"{name}, best epochs", real, best, single)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
@@ -134,42 +139,40 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     return collection
 
 
-def parse_result(name: str, content: dict[str, Any]) -> Result:
-    """Return the result that the content of a JSON file describes, under a name for the report.
+def parse_result(name: str, content: JsonObject) -> Result:
+    """Return the result in the content of a JSON file, with its name in the report.
 
     Raises:
-        ValueError: If ``metrics`` or ``protocol`` is missing, or ``metrics`` holds no number.
+        ValueError: If ``metrics`` or ``protocol`` is missing, or ``metrics`` contains no number.
     """
-    metrics, protocol = content.get("metrics"), content.get("protocol")
-    if not isinstance(metrics, dict) or not isinstance(protocol, dict):
-        raise ValueError("holds no results ('metrics' and 'protocol')")
+    metrics, protocol = at(content, "metrics", dict), at(content, "protocol", dict)
+    if metrics is None or protocol is None:
+        raise ValueError("contains no results ('metrics' and 'protocol')")
     values = {key: value for key, v in metrics.items() if (value := _number(v)) is not None}
     if not values:
-        raise ValueError("its 'metrics' hold no number")
+        raise ValueError("its 'metrics' contain no number")
     intervals = {}
-    stated = content.get("intervals")
-    for key, ends in stated.items() if isinstance(stated, dict) else ():
-        low, high = (
-            map(_number, ends) if isinstance(ends, list) and len(ends) == 2 else (None, None)
-        )
-        if low is not None and high is not None:
-            intervals[key] = (low, high)
+    for key, ends in (at(content, "intervals", dict) or {}).items():
+        if isinstance(ends, list) and len(ends) == 2:
+            low, high = map(_number, ends)
+            if low is not None and high is not None:
+                intervals[key] = (low, high)
     return Result(name, values, protocol, _split_of(protocol), intervals=intervals)
 
 
-def _split_of(protocol: dict[str, Any]) -> int | str | None:
-    split = protocol.get("split")
+def _split_of(protocol: JsonObject) -> int | str | None:
+    split = at(protocol, "split", str | int)
     if isinstance(split, str):
         return int(split) if split.isdecimal() and len(split) < 10 else split
-    if isinstance(split, int) and not isinstance(split, bool):
+    if split is not None:
         return split
-    # A list or dict in a file is not a name; the test of sets without splits is "val".
+    # The only test set of a dataset without splits is called "val".
     dataset = at(protocol, "benchmark.dataset")
     return None if dataset is None or str(dataset) in WITH_SPLITS else "val"
 
 
 def _number(value: Any) -> float | None:
-    """Return a number of JSON; a whole number beyond all floats is infinite."""
+    """Return a number in JSON as a float. A whole number beyond all floats becomes infinite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -179,7 +182,7 @@ def _number(value: Any) -> float | None:
 
 
 def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]]:
-    """Yield the displayed name and the path of every JSON file."""
+    """Yield the name in the report and the path of every JSON file."""
     for source in sources:
         given = os.fspath(source)
         if os.path.isfile(given):
@@ -193,12 +196,12 @@ def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]
 
 
 def _displayed(path: str) -> str:
-    """Return a path as printable UTF-8 text with ``/``; bytes that are not UTF-8 are replaced."""
+    """Return a path as printable text with ``/``, and replace bytes that are not UTF-8."""
     text = os.fsencode(os.path.normpath(path)).decode("utf-8", "replace").replace(os.sep, "/")
     return printable_utf8(text)
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str) -> JsonObject:
     try:
         small = os.path.getsize(path) <= _MAX_BYTES
         content = read_json(path) if small else None
@@ -207,7 +210,7 @@ def _read(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError("is not JSON") from error
     if not isinstance(content, dict):
-        raise ValueError("holds no results" if small else "is too large for a file of results")
+        raise ValueError("contains no results" if small else "is too large for a file of results")
     return printable_values(content)
 
 
@@ -215,8 +218,8 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _checked(result: Result, path: str) -> Result:
-    """Add what contradicts the numbers of a result: its intervals, and its file of outcomes."""
-    from sce_video.evaluation.metrics.base import outcomes_path  # here, since it imports torch
+    """Add contradictions between a result's numbers and its intervals or its file of outcomes."""
+    from sce_video.evaluation.metrics.base import outcomes_path  # imported here: it needs torch
 
     faults = [
         f"{name} is {result.metrics[name]:.6g}, outside its interval {low:.6g} to {high:.6g}"
@@ -239,7 +242,7 @@ def _faults_of_outcomes(result: Result, file: str) -> Iterator[str]:
         return
     count = result.count("videos")
     if count is not None and count != len(outcomes.paths):
-        yield f"{count:,} samples, its outcomes are of {len(outcomes.paths):,}"
+        yield f"{count:,} samples, but its outcomes are of {len(outcomes.paths):,}"
     for name, value in outcomes.means().items():
         stated = result.metrics.get(name, value)
         if not abs(stated - value) <= _ROUNDING * max(1.0, abs(value)):
@@ -250,20 +253,21 @@ def _faults_of_outcomes(result: Result, file: str) -> Iterator[str]:
 
 
 def _join_splits(
-    name: str, path: str, content: dict[str, Any], single: dict[str, Result]
+    name: str, path: str, content: JsonObject, single: dict[str, Result]
 ) -> list[Result]:
-    """Return the mean over the splits in a ``splits.json``, or the splits if fewer than three.
+    """Return the mean over the splits in a ``splits.json``, or the splits if there are not three.
 
-    Each split has a file of results, at the stated path or relative to the ``splits.json``.
+    The path of each split's file is absolute, or relative to the current folder or to the folder of
+    the ``splits.json``.
     """
-    listed = content.get("splits")
-    if not isinstance(listed, dict) or not listed:
+    listed = at(content, "splits", dict)
+    if not listed:
         raise ValueError("lists no splits")
     parts: list[Result] = []
     for key, entry in sorted(listed.items()):
         if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
             raise ValueError(f"split {key!r:.40} is not a number with results")
-        stated = str(entry.get("results"))
+        stated = str(at(entry, "results"))
         candidates = [stated, os.path.join(os.path.dirname(path), stated)]
         file = next(filter(os.path.isfile, candidates), None)
         if file is None:

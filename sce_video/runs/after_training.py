@@ -51,7 +51,7 @@ from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.launch import run_test
 from sce_video.runs.teacher import compared_teacher
 from sce_video.utils.command import Progress
-from sce_video.utils.errors import NamedWarning
+from sce_video.utils.errors import Alarm
 from sce_video.utils.files import WriteError, read_json
 from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, METRICS, PROBE, RESULTS, SCORES, newest_checkpoint
@@ -250,7 +250,7 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
         report_alarm(runner, alarm, runner.iter)
 
 
-def no_better(row: Mapping[str, Any]) -> NamedWarning | None:
+def no_better(row: Mapping[str, Any]) -> Alarm | None:
     """Return an alarm if the network is not better than random weights in a comparison."""
     if decision(row) != NO_BETTER:
         return None
@@ -260,7 +260,7 @@ def no_better(row: Mapping[str, Any]) -> NamedWarning | None:
         "below chance level, and that the views on the page show what tells the videos apart. "
         "See no_better in docs/logging.md"
     )
-    return NamedWarning(text, "no_better", row["gain_random"], LEAST_GAIN)
+    return Alarm(text, "no_better", row["gain_random"], LEAST_GAIN)
 
 
 def lacks_comparison(record: RunRecord) -> bool:
@@ -324,7 +324,7 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     return metrics
 
 
-def guessing_alarm(folder: str | Path) -> NamedWarning | None:
+def guessing_alarm(folder: str | Path) -> Alarm | None:
     """Return an alarm if a classifier is not better than guessing, from its ``results.json``.
 
     Guessing means predicting a random class, or always the most frequent class. The classifier is
@@ -347,7 +347,7 @@ def guessing_alarm(folder: str | Path) -> NamedWarning | None:
         "(--hours, --epochs), and look at the confusion matrix on the page. See no_better in "
         "docs/logging.md"
     )
-    return NamedWarning(text, "no_better", top1, level)
+    return Alarm(text, "no_better", top1, level)
 
 
 def probe_config(cfg: Config) -> Config:

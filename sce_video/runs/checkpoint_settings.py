@@ -27,8 +27,9 @@ from sce_video.engine.config.changes import (
     numbered_path,
     parse_options,
     type_name,
+    walk_dicts,
 )
-from sce_video.engine.config.check import registered, walk_dicts
+from sce_video.engine.config.check import registered
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, feature_channels

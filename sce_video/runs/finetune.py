@@ -18,7 +18,7 @@ from sce_video.utils.files import read_json
 from sce_video.utils.run_files import CONFIG, RESULTS, check_planned
 
 if TYPE_CHECKING:
-    from sce_video.utils.errors import NamedWarning
+    from sce_video.utils.errors import Alarm
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FinetuneResult:
     folder: Path
     status: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    alarm: NamedWarning | None = None
+    alarm: Alarm | None = None
 
 
 def finetune(options: FinetuneOptions) -> FinetuneResult:

@@ -136,7 +136,7 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
             runner.register_hook(PaperHook())
         # Rounding depends on the number of threads, so a resumed run uses as many as before.
         earlier = starts_of(cfg.work_dir)[-1:] if at(cfg, "resume") else []
-        threads = at(earlier[0], "threads", int) if earlier else None
+        threads = earlier[0].threads if earlier else None
         with cores_for_workers(at(cfg, "train_dataloader.num_workers") or 0, threads):
             runner.train()
     return runner

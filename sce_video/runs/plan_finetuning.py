@@ -21,8 +21,8 @@ from mmengine.config import Config
 from torch import Tensor
 
 from sce_video.engine.config.changes import available_settings
-from sce_video.engine.config.check import known_keys, options_of_settings
-from sce_video.engine.config.load import load_config
+from sce_video.engine.config.check import known_keys
+from sce_video.engine.config.load import load_config, options_of_settings
 from sce_video.engine.recipes import FINETUNING
 from sce_video.engine.run_json import Choice
 from sce_video.engine.runner import RANDOM

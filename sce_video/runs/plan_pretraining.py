@@ -12,8 +12,8 @@ from mmengine.config import Config
 from sce_video.datasets.labelled import GroupColumns
 from sce_video.datasets.sources import dataset_settings, listed_extensions
 from sce_video.engine.config.changes import available_settings
-from sce_video.engine.config.check import known_keys, options_of_settings
-from sce_video.engine.config.load import load_config
+from sce_video.engine.config.check import known_keys
+from sce_video.engine.config.load import load_config, options_of_settings
 from sce_video.engine.recipes import LARGE_RECIPE, STUDENT_RECIPE, methods
 from sce_video.engine.run_json import Choice
 from sce_video.options.training import BEST, PretrainOptions, given_settings, request_of

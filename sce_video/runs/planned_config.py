@@ -12,9 +12,9 @@ from mmengine.config import Config
 
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.check import top_level_keys
+from sce_video.engine.config.differences import differences
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import (
-    differences,
     parse_config_text,
     plain,
     resolved_config,

@@ -20,8 +20,8 @@ from sce_video.datasets.labelled import LabelledVideos
 from sce_video.datasets.pipeline import PackedSample
 from sce_video.datasets.video_dataset import SampleRequest, VideoDataset
 from sce_video.engine.config.changes import available_settings
-from sce_video.engine.config.check import known_keys, options_of_settings, top_level_keys
-from sce_video.engine.config.load import load_config
+from sce_video.engine.config.check import known_keys, top_level_keys
+from sce_video.engine.config.load import load_config, options_of_settings
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.run_json import (

@@ -115,7 +115,8 @@ def _check_names(options: PretrainOptions) -> None:
         tell_repeated(read_labelled(options.labels, options.videos, columns=columns))
     settings = given_settings(options)
     if settings:
-        from sce_video.engine.config.changes import available_settings, read_config
+        from sce_video.engine.config.changes import available_settings
+        from sce_video.engine.config.inheritance import read_config
 
         method = options.named_method or _USUAL_METHOD
         available = available_settings(read_config(find_recipe(known[method])))

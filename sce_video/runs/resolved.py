@@ -12,8 +12,9 @@ from typing import Any, TypedDict, Unpack
 
 from mmengine.config import Config
 
-from sce_video.engine.config.changes import leaves, named_path, parse_value, source_of
+from sce_video.engine.config.changes import leaves, named_path, parse_value
 from sce_video.engine.config.check import top_level_keys
+from sce_video.engine.config.inheritance import source_of
 from sce_video.engine.config.load import load_config, value_sources
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.hooks.checkpoint_hook import mirror_of

@@ -15,7 +15,7 @@ import numpy as np
 from mmengine.config import Config
 
 from sce_video.engine.checkpoint import BEST
-from sce_video.engine.config.check import walk_dicts
+from sce_video.engine.config.changes import walk_dicts
 from sce_video.runs import launch
 from sce_video.runs.configs import BEST_RESULTS
 from sce_video.utils.distributed import run_on_main_rank, wait_for_all_ranks

@@ -1,8 +1,9 @@
-"""Base classes of errors that a user can fix, and warnings with a name."""
+"""Base classes of errors that a user can fix, and the alarms of a training run."""
 
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 
 #: Signals that end a process because of a crash in its own code. All other signals come from
 #: outside: from the system if memory runs out, from a scheduler, or from a user.
@@ -34,26 +35,28 @@ def message_from_worker(text: str, kind: type[BaseException]) -> str:
     return text.rpartition(f"{kind.__name__}: ")[2].strip()
 
 
-class NamedWarning(str):
-    """An alarm: a sentence with advice, the name of the alarm, and the numbers that it compares.
+@dataclass(frozen=True)
+class Alarm:
+    """A warning about a training run, with the numbers that it compares.
 
-    docs/logging.md lists the names. ``level`` is ``error`` if continuing is a waste of time.
+    Attributes:
+        message: Sentence with advice.
+        name: Name of the alarm, as listed in docs/logging.md.
+        value: Measured number.
+        threshold: Limit that the number has crossed.
+        level: ``warning``, or ``error`` if continuing wastes time.
     """
 
-    alarm: str
+    message: str
+    name: str
     value: float
     threshold: float
-    level: str
+    level: str = "warning"
 
-    def __new__(
-        cls, text: str, alarm: str, value: float, threshold: float, level: str = "warning"
-    ) -> NamedWarning:
-        warning = super().__new__(cls, text)
-        warning.alarm, warning.level = alarm, level
-        warning.value, warning.threshold = value, threshold
-        return warning
+    def __str__(self) -> str:
+        return self.message
 
     def row(self) -> dict[str, str | float]:
         """Return the alarm as a line of ``alarms.jsonl``, without the time."""
-        names = ("alarm", "level", "value", "threshold")
-        return {"message": str(self), **{name: getattr(self, name) for name in names}}
+        numbers = {"value": self.value, "threshold": self.threshold}
+        return {"message": self.message, "alarm": self.name, "level": self.level, **numbers}

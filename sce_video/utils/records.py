@@ -15,6 +15,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+#: Object in a JSON file, whose values are any JSON data.
+JsonObject = dict[str, Any]
 Record = TypeVar("Record")
 _UNIONS = (Union, types.UnionType)
 _SEQUENCES = (tuple, list, Sequence)

@@ -14,7 +14,8 @@ import pytest
 from helpers.small_index import HEADER
 
 from sce_video.commands.main import COMMANDS
-from sce_video.engine.config.changes import available_settings, read_config
+from sce_video.engine.config.changes import available_settings
+from sce_video.engine.config.inheritance import read_config
 from sce_video.engine.recipes import FINETUNING, find_recipe, methods
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.models.backbones.hf_encoder import FAMILIES
@@ -111,7 +112,7 @@ CASES = {
     "export I --to projector --out O --no-embedding": "shows the features. Remove --no-embedding",
     "export I --to fiftyone --out O --labels N": "no annotation file at N",
     "export I --to parquet --out O": "--out must end in .parquet with --to parquet",
-    "export R --to onnx --out E.onnx": "E.onnx exists: remove it",
+    "export R --to onnx --out E.onnx": "E.onnx already exists. Remove it",
     "predict N V": "no checkpoint at N",
     "predict R N": "no video or folder at N",
     "predict R V --views 3": "--views must be CLIPSxCROPS",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sce_video.engine.config import changes
+from sce_video.engine.config import inheritance
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 known: dict = {}
@@ -16,7 +16,7 @@ known: dict = {}
 # Of a module: other tests of the process see files merged into their bases.
 @pytest.fixture(scope="module", autouse=True)
 def read_once():
-    original = changes._read_with_bases
+    original = inheritance._read_with_bases
 
     def read(path, sources=None):
         resolved = Path(path).resolve()
@@ -27,5 +27,5 @@ def read_once():
         return copy.deepcopy(known[resolved])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changes, "_read_with_bases", read)
+        patch.setattr(inheritance, "_read_with_bases", read)
         yield

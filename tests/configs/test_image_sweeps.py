@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from sce_video.engine.config.differences import differences
 from sce_video.engine.config.load import load_config, recipe_config
-from sce_video.engine.config.snapshot import differences, resolved_config
+from sce_video.engine.config.snapshot import resolved_config
 from sce_video.published.paper_results import Setting, pretraining_recipe
 from sce_video.runs.sweep_plan import option_texts, read_sweep
 

@@ -217,7 +217,7 @@ def test_features_are_those_of_an_exported_network(lab):
 def test_a_config_is_trained_resumed_and_tested(lab):
     work = ("--work-dir", "trained")
     train = ("train.py", "my_recipe.py", *work)
-    assert "name its module by --import" in refused(lab, *train, *options(TRAINING))
+    assert "name its module with --import" in refused(lab, *train, *options(TRAINING))
     done(lab, *train, *IMPORT, *options(TRAINING))
     line = refused(lab, *train, "--resume", *options(TRAINING))
     assert ADVICE in line and "trained/epoch_1.pth" in line
@@ -285,7 +285,7 @@ columns = [dict(name="kNN", config="my_recipe.py", metric="knn_top1", options={T
     (lab / "my_sweep.py").write_text(content)
     sweep = ("sweep", "my_sweep.py", "--out", "swept")
     failed = run_tool(*sweep, cwd=lab)
-    assert failed.returncode == 1 and "name its module by --import" in failed.stdout
+    assert failed.returncode == 1 and "name its module with --import" in failed.stdout
     assert "| four |" in done(lab, *sweep, *IMPORT)
 
 

@@ -105,7 +105,7 @@ def test_the_collapsed_training_is_called_collapsed():
     alarms = [alarm for row in rows if (alarm := collapse.update(row))]
     (alarm,) = alarms
     assert alarm.level == "error" and alarm.value < 0.05 and alarm.threshold == 0.15
-    assert "the network has collapsed: z_std 0.0" in alarm
+    assert "the network has collapsed: z_std 0.0" in alarm.message
     assert min(row["h_std"] for row in rows) > 0.4
 
 
@@ -139,5 +139,5 @@ def test_waiting_for_data_over_a_window():
     assert raised(wait(), rows_of([0.1] * 4 + [0.4] * 8, "data_wait")) == [80]
     detector = wait()
     alarm = next(a for row in rows_of([0.5] * 9, "data_wait") if (a := detector.update(row)))
-    assert alarm.startswith("50 % of the time of the last 40 iterations")
-    assert alarm.value == pytest.approx(0.5) and "num_workers" in alarm
+    assert alarm.message.startswith("50 % of the time of the last 40 iterations")
+    assert alarm.value == pytest.approx(0.5) and "num_workers" in alarm.message

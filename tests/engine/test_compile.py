@@ -70,7 +70,7 @@ def test_strides_dilation_groups_and_bias():
 )
 def test_a_network_of_others_is_refused(conv):
     kind = type(conv)
-    with pytest.raises(ValueError, match="no three-dimensional convolution over space"):
+    with pytest.raises(ValueError, match="no 3-D convolutions that cover only space"):
         fold_backbones(nn.ModuleDict({"backbone": conv}))
     assert type(conv) is kind
 

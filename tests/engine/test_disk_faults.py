@@ -84,9 +84,9 @@ def test_logs_that_cannot_be_written_warn_once(videos, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "Traceback" not in shown.out + shown.err and "Logging error" not in shown.err
     [log] = tmp_path.glob("*/*.log")
-    assert shown.err.count(f"warning: cannot write {log}: File too large; the run goes on") == 1
+    assert shown.err.count(f"warning: cannot write {log}: File too large. The run goes on") == 1
     assert shown.out.count("TensorboardVisBackend writes nothing more in this run: ") == 1
-    assert shown.out.count(f"cannot write {tmp_path / 'metrics.jsonl'}: File too large; the ") == 1
+    assert shown.out.count(f"cannot write {tmp_path / 'metrics.jsonl'}: File too large. The ") == 1
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iter"] for row in rows] == list(range(1, len(rows) + 1)) and rows
 

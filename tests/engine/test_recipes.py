@@ -41,9 +41,9 @@ def test_each_command_fills_in_its_own_recipes(tmp_path):
     ("name", "command", "message"),
     [
         ("mine", "embed", "for 'embed', but recipes work only with pretrain and finetune"),
-        ("tuned", "pretrain", "there is a recipe 'tuned' already"),
-        ("sce", "pretrain", "there is a recipe 'sce' already"),
-        (FINETUNING, "finetune", f"there is a recipe '{FINETUNING}' already"),
+        ("tuned", "pretrain", "there is already a recipe 'tuned'"),
+        ("sce", "pretrain", "there is already a recipe 'sce'"),
+        (FINETUNING, "finetune", f"there is already a recipe '{FINETUNING}'"),
         ("My", "finetune", "the name of a recipe may contain only lower-case letters"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,7 +42,8 @@ def set_env(monkeypatch, **env):
 
 
 def note_start(folder: Path, iteration: int = 0, **row) -> None:
-    row = {"event": "start", "iter": iteration, "launch": describe_launch(), **row}
+    launched = {kind: asdict(record) for kind, record in describe_launch().items()}
+    row = {"event": "start", "iter": iteration, "launch": launched, **row}
     with open(folder / "history.jsonl", "a") as file:
         file.write(json.dumps(row) + "\n")
 
@@ -72,7 +74,7 @@ def test_only_a_later_start_of_the_same_launch_is_a_restart(monkeypatch, tmp_pat
 
 def test_without_a_run_id_the_process_of_torchrun_identifies_it(monkeypatch):
     torchrun(monkeypatch, "none", 0)
-    assert describe_launch()["torchrun"]["id"].endswith(f":{os.getppid()}")
+    assert describe_launch()["torchrun"].id.endswith(f":{os.getppid()}")
     monkeypatch.setenv("GROUP_WORLD_SIZE", "2")  # unknown to the other machines
     assert describe_launch() == {}
 
@@ -143,11 +145,11 @@ def test_a_job_that_slurm_does_not_requeue_is_said(monkeypatch, tmp_path, scontr
     slurm(monkeypatch, "7", 0)
     runner = stopped(tmp_path, signal.SIGUSR1)
     assert launch.end_training(runner) == 128 + signal.SIGUSR1
-    assert "could not be requeued: there is no scontrol on" in runner.logger.text
+    assert "could not be requeued: there is no command scontrol on" in runner.logger.text
     scontrol.install("echo 'Requested operation is presently disabled' >&2; exit 1")
     assert requeued_job(runner) is None
     assert (
-        "status 1: Requested operation is presently disabled; the checkpoint is written: run "
+        "status 1: Requested operation is presently disabled. The checkpoint is written. Run "
         in (runner.logger.text)
     )
 

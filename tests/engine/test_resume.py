@@ -87,8 +87,8 @@ def test_weights_alone_and_those_of_another_network_cannot_be_resumed(
     narrow = {"state_dict": {"backbone.conv1.weight": torch.ones(2, 3, 1, 7, 7)}}
     for resume, content, message in (
         (True, weights, "no training state.*load_from"),
-        (True, narrow, r"weights\.pth contains a different network from SCE .*of another shape"),
-        (False, other, r"no weight of .*weights\.pth fits SCE"),
+        (True, narrow, r"weights\.pth contains a different network .*SCE .*of a different shape"),
+        (False, other, r"no weight in .*weights\.pth fits SCE"),
     ):
         torch.save(content, tmp_path / "weights.pth")
         cfg = small_config(videos, tmp_path / "new")

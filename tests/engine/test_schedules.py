@@ -62,21 +62,27 @@ def test_lines_and_cosines_against_a_loop():
     [
         ("cosine", "a number or a dict with a name, got 'cosine'"),
         (True, "got True"),
-        (dict(name="cosine", start="0", end=1), "start must be made of finite numbers"),
+        (dict(name="cosine", start="0", end=1), "start must be a finite number"),
         (
             dict(name="multistep", start=1, milestone_epochs=1),
-            r"milestone_epochs must be a list in .*: write milestone_epochs=\[1\]",
+            r"milestone_epochs must be a list in .*. Write milestone_epochs=\[1\]",
         ),
         (dict(name="multistep", start=1, milestones="3"), "milestones must be a list"),
-        (dict(name="multistep", start=1, milestone_epochs=[math.nan]), "made of finite numbers"),
+        (
+            dict(name="multistep", start=1, milestone_epochs=[math.nan]),
+            "must contain only finite numbers",
+        ),
         (dict(name="steps", values=1, milestones=(3,)), "values must be a list"),
         (
             dict(name="warmup_cosine", peak=1, warmup_epochs="5"),
             "warmup_epochs must be a number of at least 0",
         ),
         (dict(name="warmup_cosine", peak=1, warmup_epochs=math.nan), "a number of at least 0"),
-        (dict(name="steps", values=(1, None), milestones=(3,)), "values must be made of finite"),
-        (dict(name="steps", values=(1, 2), milestones=(3, 4)), "2 values need 1 milestones, got 2"),
+        (dict(name="steps", values=(1, None), milestones=(3,)), "values must contain only finite"),
+        (
+            dict(name="steps", values=(1, 2), milestones=(3, 4)),
+            "2 values need 1 milestones, but there are 2",
+        ),
         (dict(name="steps", values=(1, 2), milestone_epochs=(0,)), "lie after step 0"),
         (dict(name="cosin", start=0, end=1), "cosin"),
         (dict(name="cosine", start=0), r"missing \['end'\]"),
@@ -91,5 +97,5 @@ def test_unknown_names_and_arguments_are_refused(spec, match):
 def test_durations_of_another_type_are_refused_when_the_hook_is_built():
     milestones = dict(name="multistep", milestone_epochs=1)
     for options in ({"lr": milestones}, {"model": {"tau": milestones}}):
-        with pytest.raises(ValueError, match=r"write milestone_epochs=\[1\]"):
+        with pytest.raises(ValueError, match=r"Write milestone_epochs=\[1\]"):
             ScheduleHook(**options)

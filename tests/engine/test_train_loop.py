@@ -249,7 +249,9 @@ def test_epochs_end_with_whole_steps(videos, tmp_path):
     )
     wrong = copy.deepcopy(cfg)
     wrong.default_hooks.checkpoint.interval = 6
-    with pytest.raises(ValueError, match=r"interval 6 .* multiple of accumulative_counts=4"):
+    with pytest.raises(
+        ValueError, match="6 iterations, must be a multiple of accumulative_counts=4"
+    ):
         train(wrong)
     runner, recorder = train(cfg)
     assert [row[0] for row in recorder.rows] == list(range(8))

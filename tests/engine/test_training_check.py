@@ -36,10 +36,10 @@ STEP = "train_dataloader__dataset__pipeline__1"
     [
         ({"model__lambda_": 2}, "lambda_ must be from 0 to 1, got 2"),
         ({f"{STEP}__num_views": 3}, "makes 3 views of a sample .* augments 2"),
-        ({"train_dataloader__batch_size": 1}, "batch_size=1: BN of the MLP heads"),
+        ({"train_dataloader__batch_size": 1}, "batch_size is 1, but BN in the MLP heads"),
         (
             {"train_dataloader__batch_size": 11, "train_dataloader__drop_last": False},
-            "last batch of 12 samples in batches of 11 has one sample",
+            "12 samples in batches of 11 leave a last batch with one sample",
         ),
         ({"train_dataloader__batch_size": 13}, "12 training samples do not fill one step"),
         ({"compile": "yes"}, "compile must be True, False or a dict"),
@@ -65,7 +65,7 @@ def test_the_log_begins_with_data_device_and_steps(tried, capsys, videos):
     _, log = tried()
     shown = capsys.readouterr().out.splitlines()
     assert f"12 videos of 2 classes in {videos}" in shown[0]
-    assert "CPU, 1 process; 1 epochs of 3 steps, 4 videos each; all details in" in shown[1]
+    assert "CPU, 1 process. 1 epochs of 3 steps with 4 videos each. All details are in" in shown[1]
     text = "\n".join(shown)
     for detail in ("System environment", "optim_wrapper", "Hooks will be executed"):
         assert detail in log and detail not in text
@@ -78,7 +78,7 @@ def test_data_that_do_not_suit_the_method_are_warned_of(tried):
     first_step = log.index("Epoch(train)")
     for warning in (
         "the queue holds 13 keys and there are 12 training samples",
-        "4 of 12 samples are left out of every epoch",
+        "every epoch leaves out 4 of 12 samples",
         "the whole training has 1 optimiser steps",
     ):
         assert 0 < log.find(f"WARNING - {warning}") < first_step

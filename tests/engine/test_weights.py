@@ -61,7 +61,7 @@ def test_a_classifier_must_be_complete():
         check_classifier_weights(model, TinyEncoder().state_dict(), "f.pth")
     other = TinyEncoder()
     other.cls_head = nn.Linear(8, 4)
-    with pytest.raises(ValueError, match=r"cls_head\.weight is \(4, 8\), .* \(3, 8\)"):
+    with pytest.raises(ValueError, match=r"cls_head\.weight \(4, 8\) instead of \(3, 8\)"):
         check_classifier_weights(model, other.state_dict(), "f.pth")
 
 
@@ -71,7 +71,7 @@ def test_a_deeper_network_without_prefix_is_not_taken_for_a_shallow_one():
 
     weights = network(2).state_dict()
     assert check_backbone_weights(network(2), {**weights, "fc.weight": torch.ones(1)}, "f") == 4
-    with pytest.raises(ValueError, match=r"2 too many, first \['layer1\.2"):
+    with pytest.raises(ValueError, match=r"2 too many, for example \['layer1\.2"):
         check_backbone_weights(network(2), network(3).state_dict(), "f")
 
 
@@ -81,9 +81,11 @@ def test_weights_of_another_shape_or_network_are_a_short_message():
     some = {"backbone.0.weight": model.state_dict()["backbone.0.weight"], "other": torch.ones(1)}
     check_weights(model, some, "f", strict=False)
     with pytest.raises(
-        ValueError, match=r"f contains a different network from TinyEncoder .*6 missing"
+        ValueError, match="f contains a different network .*TinyEncoder .*6 missing"
     ):
         check_weights(model, some, "f", strict=True)
     for wrong in (torch.ones(3, 1), "text"):
-        with pytest.raises(ValueError, match=r"1 of another shape, first \['backbone\.0\.weight"):
+        with pytest.raises(
+            ValueError, match=r"1 of a different shape, for example \['backbone\.0\.weight"
+        ):
             check_weights(model, {"backbone.0.weight": wrong}, "f", strict=False)

@@ -45,7 +45,7 @@ def names(folder, pattern="*.pth"):
 def test_a_second_training_is_refused_and_names_the_holder(tmp_path):
     with locked_folder(tmp_path):
         holder = rf"host {os.uname().nodename}, process {os.getpid()}, since \d{{4}}-"
-        with pytest.raises(ValueError, match=rf"another training is running in .*{holder}"):
+        with pytest.raises(ValueError, match=rf"another training run is using .*{holder}"):
             with locked_folder(tmp_path):
                 pass
         assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()  # not emptied

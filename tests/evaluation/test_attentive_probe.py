@@ -98,9 +98,7 @@ def test_a_probe_is_selected_before_the_test(split_videos, trained, tmp_path):
 def test_a_grid_is_not_tested_without_a_choice(split_videos, trained, tmp_path):
     with pytest.raises(ValueError, match="grid of probes .* Set test_cfg.selection_dataloader"):
         run_test(split_videos, trained[0], tmp_path, **{SELECTION: None})
-    with pytest.raises(
-        ValueError, match=r"cls_head.points is \(4, 2\).*the grid of probes differs"
-    ):
+    with pytest.raises(ValueError, match=r"cls_head.points \(4, 2\).*the grid of probes differs"):
         run_test(split_videos, trained[0], tmp_path, model__cls_head__lrs="0.01,0.1,0.2")
     with pytest.raises(ValueError, match=r"grid of probes. Set model.cls_head.selected"):
         load_classifier(trained[0], config=trained[0].parent / RECIPE.name, device="cpu")

@@ -292,7 +292,7 @@ def test_a_report_recomputes_the_metrics_from_their_outcomes(videos, finetuned, 
         assert f"contradict each other: {name} is 0.99, its outcomes give" in obstacles(tmp_path)
     edited = {**content, "protocol": {**content["protocol"], "videos": 19_881}}
     (tmp_path / "results.json").write_text(json.dumps(edited))
-    assert "19,881 samples, its outcomes are of 5" in obstacles(tmp_path)
+    assert "19,881 samples, but its outcomes are of 5" in obstacles(tmp_path)
     (tmp_path / "results_outcomes.npz").write_bytes(b"PK damaged")
     assert "its outcomes cannot be read" in obstacles(tmp_path)
     (tmp_path / "results_outcomes.npz").unlink()

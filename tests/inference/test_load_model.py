@@ -110,7 +110,7 @@ def test_files_without_bn_counters_and_with_ddp_names(tmp_path):
     ("depth", "channels", "prefix", "message"),
     [
         (50, 4, "backbone.", "a different backbone"),
-        (18, 8, "backbone.", "of another shape"),
+        (18, 8, "backbone.", "of a different shape"),
         (18, 4, "encoder.", "no backbone weight"),
         (34, 4, "", "a different backbone.*too many"),
     ],

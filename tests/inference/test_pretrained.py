@@ -81,7 +81,7 @@ def test_the_card_has_the_metrics_of_this_very_file(checkpoint, tmp_path):
         (tmp_path / "results.json").write_text(json.dumps(results))
         card = model_card(load_network(copy, device="cpu"))
         assert ("| knn_top1 | 62.5 % | 50.0 to 75.0 |" in card) == measured
-        assert ("Nothing was measured" in card) != measured
+        assert ("This file was not evaluated" in card) != measured
         assert digest in card and "license: other" in card and "feature_std" not in card
 
 
@@ -117,7 +117,7 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch):
         from_pretrained(other)
     with pytest.raises(ValueError, match="does not describe a network of this package"):
         read_exported_config(other / "config.json")
-    with pytest.raises(ValueError, match="has version 9, this package reads 1"):
+    with pytest.raises(ValueError, match="has version 9, but this package reads only version 1"):
         from_pretrained(changed("later", version=9))
     settings = json.loads((encoder / "config.json").read_text())["model"]
     with pytest.raises(ValueError, match="LFBInferHead"):
@@ -132,7 +132,7 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch):
         from_pretrained(cut)
     with pytest.raises(FileNotFoundError, match=r"lacks model\.safetensors or config\.json"):
         from_pretrained(tmp_path)
-    with pytest.raises(FileExistsError, match="exists: remove it"):
+    with pytest.raises(FileExistsError, match="already exists. Remove it"):
         save_pretrained(from_pretrained(encoder, device="cpu"), cut)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
@@ -172,7 +172,7 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
         assert (stored / name).read_bytes() == (encoder / name).read_bytes()
     card = (stored / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sce_video\n") and "- checkpoint: tiny.pth" in card
-    assert "Nothing was measured of this file" in card
+    assert "This file was not evaluated" in card
 
     def snapshot(name, **options):
         assert name == "user/tiny" and options["revision"] == "main"

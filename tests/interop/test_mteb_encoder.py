@@ -63,7 +63,7 @@ def test_features_are_those_of_embed(model, paths):
         (
             {"video": [named[0], {"bytes": b"x", "path": None}]},
             {},
-            "Made, split test: a video of 0",
+            "Made, split test: one of the videos 0",
         ),
         ({"video": [paths[0], None]}, {}, "Made, split test: video 1 is missing"),
     ):

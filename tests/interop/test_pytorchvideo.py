@@ -165,7 +165,7 @@ def test_other_networks_are_refused():
             weights | {f"{block}conv_b.weight": torch.ones(8, 8, 3, 3, 3)},
             r"layer2\.0\.conv2\.weight \(8, 8, 3, 3, 3\) instead of \(8, 8, 1, 3, 3\)$",
         ),
-        (two, r"give the prefix of one: \['one\.', 'two\.'\]"),
+        (two, r"Give one of the prefixes \['one\.', 'two\.'\]"),
         # other networks with the same names
         (_network(50, stem_temporal=5).state_dict(), r"conv1\.weight \(4, 3, 5, 7, 7\) instead of"),
         (_network(18, swapped=True).state_dict(), r"layer4\.1\.conv2\.weight"),

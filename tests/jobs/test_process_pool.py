@@ -59,7 +59,7 @@ def test_an_item_is_not_blamed_for_a_worker_that_is_killed(tmp_path):
     assert not worker_processes()
     assert [found[word].value for word in ("once", "again")] == ["once", "again"]
     assert found["always"].fault == "crash"
-    assert "SIGKILL, as the one before: memory ran out" in found["always"].detail
+    assert "SIGKILL, like the process before it. Memory ran out" in found["always"].detail
 
 
 @pytest.mark.parametrize("by", ["the pool", "the alarm"])

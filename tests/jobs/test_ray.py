@@ -162,4 +162,4 @@ with watched():
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode != 0
-    assert "raylet) has ended" in found.stderr and "the same command resumes" in found.stderr
+    assert "raylet) has ended" in found.stderr and "The same command resumes" in found.stderr

@@ -16,7 +16,7 @@ from helpers.results_files import (
     transferred,
 )
 
-from sce_video.engine.config.snapshot import differences
+from sce_video.engine.config.differences import differences
 from sce_video.engine.recipes import recipe_names
 from sce_video.published.paper_results import VARIANTS, variant_of
 from sce_video.reporting.comparability import (

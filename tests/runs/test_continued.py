@@ -226,7 +226,7 @@ def test_what_of_timm_is_no_source(tmp_path, changes, match):
     ("name", "match"),
     [
         ("none", r"there is no .*none\. Give a run"),
-        ("wide.pth", "a different backbone from the model.*of another shape"),
+        ("wide.pth", "a different backbone from the model.*of a different shape"),
         ("grey.pth", r"grey\.pth has in_channels=1, but videos have 3 channels"),
         (".", r"no checkpoint epoch_N\.pth"),
     ],

@@ -32,7 +32,7 @@ from sce_video.runs.finetune_subject import labelled_parts
 from sce_video.runs.folder import read_run
 from sce_video.runs.plan_finetuning import plan_finetuning
 from sce_video.runs.planned_config import planned_config
-from sce_video.utils.errors import NamedWarning
+from sce_video.utils.errors import Alarm
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES
 
 SMALL = dict(batch=4, workers=0)
@@ -331,8 +331,8 @@ def test_a_classifier_that_guesses_raises_the_alarm_and_recommends_no_prediction
         (tmp_path / RESULTS).write_text(json.dumps({**content, "intervals": {"top1": ends}}))
         return guessing_alarm(tmp_path)
 
-    assert "48.0 % (95 % interval 38.0 to 58.0), guessing reaches 50.0 %" in written(
-        0.48, [0.38, 0.58]
+    assert "48.0 % (95 % interval 38.0 to 58.0), guessing reaches 50.0 %" in str(
+        written(0.48, [0.38, 0.58])
     )
     assert written(0.7, [0.6, 0.8]) is None
     assert written(0.7, [0.6, 0.8], most=0.65).threshold == 0.65  # of one class in the test
@@ -344,7 +344,7 @@ def test_a_classifier_that_guesses_raises_the_alarm_and_recommends_no_prediction
 
 
 def test_the_end_of_a_finetuning_that_guesses(videos, tmp_path, monkeypatch, capsys):
-    alarm = NamedWarning("the classifier is no better than guessing", "no_better", 0.48, 0.5)
+    alarm = Alarm("the classifier is no better than guessing", "no_better", 0.48, 0.5)
     monkeypatch.setattr("sce_video.runs.after_training.guessing_alarm", lambda folder: alarm)
     run = tmp_path / "run"
     assert main(finetuning(videos, run)) == 0

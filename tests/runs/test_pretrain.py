@@ -323,7 +323,7 @@ def test_a_folder_is_claimed_before_anything_is_planned_or_written(
     refused("contains an earlier training run")
     holder = hold(run)
     try:
-        refused("another training is running", "--overwrite")
+        refused("another training run is using", "--overwrite")
     finally:
         holder.kill()
         holder.wait()

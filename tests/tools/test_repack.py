@@ -269,7 +269,7 @@ def test_wrong_paths(data, tmp_path, repacked):
         (data / "list.txt", data / "list.txt", ""),
         (data / "no.txt", tmp_path / "out", ""),
         (data / "outside.txt", tmp_path / "out", "outside"),
-        (data, tmp_path / "blocked", "cannot make a folder"),
+        (data, tmp_path / "blocked", "cannot create a folder"),
         (tmp_path / "named", tmp_path / "out", "'v.mp4'"),
     ):
         status, said = repacked(source, destination)

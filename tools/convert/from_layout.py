@@ -1,4 +1,4 @@
-"""Convert a network of another code base to our names.
+"""Convert a network from another code base to our names.
 
     python tools/convert/from_layout.py SRC DST --layout slowfast
     python tools/convert/from_layout.py SRC DST --layout mmaction2 --add-prefix backbone.
@@ -10,11 +10,11 @@ torchvision: R(2+1)D-18, S3D and ResNet. eztorch: a complete image model of the 
 older SCE release, with backbone, heads, target and queue. Its video encoder has pytorchvideo's
 layout.
 
-A backbone loads DST by init_cfg=dict(type="Pretrained", checkpoint=DST), for eztorch with
-prefix="backbone.". With "--add-prefix backbone.", DST has the names of a complete model, for
+To load DST into a backbone, use init_cfg=dict(type="Pretrained", checkpoint=DST), for eztorch also
+with prefix="backbone.". With "--add-prefix backbone.", DST has the names of a complete model, for
 tools/test.py CONFIG DST and load_from. No code from SRC is executed. Network, depth and width are
-detected from names and shapes. Every key without a counterpart is an error, except keys of heads
-and other branches, which are dropped and listed.
+detected from names and shapes. A key without a counterpart is an error, unless it belongs to a
+head or another branch. Such keys are dropped and listed.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     python tools/convert/from_pytorchvideo.py SRC DST
     python tools/convert/from_pytorchvideo.py SRC DST --prefix trunk.model. --add-prefix backbone.
 
-A backbone loads DST by init_cfg=dict(type="Pretrained", checkpoint=DST). With "--add-prefix
-backbone.", DST has the names of a complete model, for tools/test.py CONFIG DST and load_from. No
-code from SRC is executed. Depth and width are detected from the shapes. Every key without a
-counterpart is an error, except keys of heads and other branches, which are dropped and listed.
+To load DST into a backbone, use init_cfg=dict(type="Pretrained", checkpoint=DST). With
+"--add-prefix backbone.", DST has the names of a complete model, for tools/test.py CONFIG DST and
+load_from. No code from SRC is executed. Depth and width are detected from the shapes. A key without
+a counterpart is an error, unless it belongs to a head or another branch. Such keys are dropped and
+listed.
 """
 
 from __future__ import annotations

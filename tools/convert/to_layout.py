@@ -5,11 +5,13 @@
 
 Video networks (ResNet3dSlowPath) can be written for slowfast (TRAIN.CHECKPOINT_FILE_PATH DST with
 TRAIN.CHECKPOINT_EPOCH_RESET True), mmaction2 (load_from=DST, also ResNet2d), pytorchvideo and
-eztorch (the encoder). Image networks (ResNet2d) can be written for the others:
+eztorch (the encoder). Image networks (ResNet2d) can be written for these code bases:
 
-torchvision and timm: a state dict without the classifier (load_state_dict with strict=False, or
-num_classes=0). mmdet: init_cfg=dict(type="Pretrained", checkpoint=DST) of backbone and shared head.
-detectron2: MODEL.WEIGHTS DST. eztorch: the authors' code, with heads, target and queue.
+torchvision, timm: a state dict without the classifier (load_state_dict with strict=False, or
+                   num_classes=0)
+mmdet: init_cfg=dict(type="Pretrained", checkpoint=DST) for the backbone and the shared head
+detectron2: MODEL.WEIGHTS DST
+eztorch: the authors' code, with heads, target and queue
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from sce_video.utils.command import command
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Write a ResNet for another code base.")
-    parser.add_argument("src", type=Path, help="checkpoint, or folder of a pretrained network")
+    parser.add_argument("src", type=Path, help="checkpoint, or folder with a pretrained network")
     parser.add_argument("dst", type=Path, help="file to write")
     parser.add_argument("--layout", choices=LAYOUTS, required=True, help="code base to write for")
     return parser.parse_args(argv)

@@ -54,7 +54,7 @@ class Workspace:
         """Run ``sce-video`` and return what it printed.
 
         Raises:
-            RuntimeError: If the command ends with another status than 0.
+            RuntimeError: If the command ends with a status other than 0.
         """
         done = self.sce(*words)
         if done.returncode:

@@ -3,8 +3,8 @@
     python tools/dev/licences.py [--markdown]
 
 The exit status is 1 if a licence forbids commercial use. NVIDIA's libraries in a CUDA build of
-torch are proprietary, but free of charge also in products. A wheel may contain libraries with their
-own licences, so the libraries of FFmpeg in PyAV's wheel are printed too.
+torch are proprietary, but they are free of charge, even in products. A wheel may contain libraries
+with their own licences, so the libraries of FFmpeg in PyAV's wheel are printed too.
 """
 
 from __future__ import annotations

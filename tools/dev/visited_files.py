@@ -1,12 +1,12 @@
-"""Count the files of the package whose functions a command enters, which a reader has to follow.
+"""Count the files of the package that a reader of a command must follow.
 
     python tools/dev/visited_files.py pretrain VIDEOS --out RUN --plan
     python tools/dev/visited_files.py --step configs/sce/sce_r3d18_folder_small.py VIDEOS
 
-The command runs in this process and its threads. Worker processes are not followed. Calling a
-function of a module counts, but whatever runs while a module is imported does not, comprehensions
-and decorators included. ``--step`` counts the files of one training step: it trains two steps and
-follows the second one.
+A file counts if the command calls one of its functions. Code that runs while a module is imported
+does not count, including comprehensions and decorators. The command runs in this process and its
+threads, and worker processes are not followed. ``--step`` trains two steps, and counts the files of
+the second one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The check of a config: unknown keys, unknown types and values of the wrong type are refused."""
+"""Check of a config, which refuses unknown keys, unknown types and values of a wrong type.
+
+The first part finds out which keys a dict of the config may have. The second part checks a whole
+config. mmengine itself ignores an unknown top-level key, and reports any other fault only when it
+builds the object.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import difflib
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -24,55 +29,61 @@ from torch.utils.data import DataLoader
 
 import sce_video.registry as own_registry
 from sce_video.dependencies import mmaction_installed
-from sce_video.engine.config.changes import (
-    available_settings,
-    config_files,
-    named_path,
-    node_at,
-)
-from sce_video.utils.records import describe, fits
+from sce_video.engine.config.changes import named_path, node_at, walk_dicts
+from sce_video.engine.config.inheritance import config_files
+from sce_video.utils.records import at, describe, fits
 
+#: Registries in which a ``type`` is looked up.
 _REGISTRIES = (
     "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS FUNCTIONS "
     "MODELS METRICS MODEL_WRAPPERS WEIGHT_INITIALIZERS OPTIM_WRAPPER_CONSTRUCTORS "
     "PARAM_SCHEDULERS EVALUATOR TASK_UTILS VISUALIZERS LOG_PROCESSORS TRANSFORMS VISBACKENDS"
 ).split()
-# Keys that the builders remove from a dict before they pass the rest to its class.
+#: Keys that the builders remove from a dict before they pass the rest to its class.
 _BUILDER_KEYS = {"type", "_scope_", "_delete_", "init_cfg"}
-_BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
-    ("optim_wrapper",): {"constructor", "paramwise_cfg"},
-    ("param_scheduler",): {"convert_to_iter_based"},
-    ("custom_hooks",): {"priority"},
-    ("default_hooks",): {"priority"},
+#: Further keys that the builder of these top-level settings removes.
+_BUILDER_KEYS_OF = {
+    "optim_wrapper": {"constructor", "paramwise_cfg"},
+    "param_scheduler": {"convert_to_iter_based"},
+    "custom_hooks": {"priority"},
+    "default_hooks": {"priority"},
 }
-# Keys that Runner reads from the whole config, in addition to the arguments of its constructor.
+#: Keys that Runner reads from the whole config, in addition to the arguments of its constructor.
 _RUNNER_KEYS = set(
     "activation_checkpointing compile conv_2d custom_imports efficient_conv_bn_eval "
     "find_unused_parameters fit_queue global_batch keep_global_batch lora model_wrapper_cfg "
     "pretrained runner_type sync_bn teacher_checkpoint".split()
 )
-# Keys that the tools of this project read, for the provenance of a result and for splits.
-# ``settings`` contains names of options (:mod:`~sce_video.engine.config.changes`), ``planned``
-# states whether ``pretrain`` or ``finetune`` has chosen all of them, and ``run_page`` contains the
-# options of the page of a run.
+#: Keys that only this package's commands read. ``benchmark`` and ``split`` describe the provenance
+#: of a result, ``settings`` lists the places of settings (:mod:`~sce_video.engine.config.changes`),
+#: ``planned`` states whether ``pretrain`` or ``finetune`` has chosen all settings, and ``run_page``
+#: contains the options for a run's page.
 _TOOL_KEYS = {"benchmark", "planned", "run_page", "settings", "split"}
+#: Hooks that mmengine's Runner registers by these names.
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
 
 
 class KnownKeys(NamedTuple):
-    """The keys that a dict of the config may have."""
+    """Keys that a dict of the config may have.
+
+    Attributes:
+        keys: The keys.
+        any_key: Whether the class also accepts other keys, as ``**kwargs``.
+        owner: Name of the class or setting that the dict belongs to, for messages.
+    """
 
     keys: set[str]
-    any_key: bool  # the class takes **kwargs: ``keys`` are its named arguments only
-    owner: str  # the class or setting that the dict belongs to, for messages
+    any_key: bool
+    owner: str
 
 
 def _names(function: Callable) -> set[str]:
+    """Return the names of a function's arguments."""
     return set(inspect.signature(function).parameters) - {"kwargs"}
 
 
 _LOADER_KEYS = _names(DataLoader) | {"num_batch_per_epoch"}
-#: Dicts without a ``type`` whose keys the runner reads: path to keys.
+#: Keys of the dicts without a ``type`` that the runner reads, by path.
 _RUNNER_DICTS: dict[str, set[str]] = {
     **dict.fromkeys(("train_dataloader", "val_dataloader", "test_dataloader"), _LOADER_KEYS),
     "randomness": _names(set_random_seed),
@@ -97,20 +108,22 @@ _RUNNER_DICTS: dict[str, set[str]] = {
 
 def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
     """Return the keys that the dict at ``path`` may have; None if they are not known."""
-    special = _RUNNER_DICTS.get(".".join(path))
+    place = ".".join(path)
+    special = _RUNNER_DICTS.get(place)
     if path and path[-1] in ("gallery", "gallery_dataloader", "selection_dataloader"):
         special = _LOADER_KEYS
     if "type" not in node or path == ("optim_wrapper", "clip_grad"):
-        return None if special is None else KnownKeys(special, False, ".".join(path))
+        return None if special is None else KnownKeys(special, False, place)
     found = registered(node["type"])
     if not found:
         return None
-    setting = tuple(part for part in path if not part.isdecimal())
-    if setting[:1] == ("default_hooks",) and len(setting) == 2:
-        setting = setting[:1]
     names, any_keys = zip(*map(_parameters, found), strict=True)
-    keys = _BUILDER_KEYS.union(_BUILDER_KEYS_OF.get(setting, ()), *names)
-    # The builders of norm_cfg, act_cfg etc. take keys that the class does not.
+    keys = _BUILDER_KEYS.union(*names)
+    setting = [part for part in path if not part.isdecimal()]
+    is_hook = setting[:1] == ["default_hooks"] and len(setting) == 2  # in a dict, not in a list
+    if (len(setting) == 1 or is_hook) and setting[0] in _BUILDER_KEYS_OF:
+        keys |= _BUILDER_KEYS_OF[setting[0]]
+    # The builders of norm_cfg, act_cfg etc. accept keys that the class does not.
     free_form = len(path) > 1 and path[-1].endswith("_cfg")
     owner = node["type"] if isinstance(node["type"], str) else found[0].__name__
     return KnownKeys(keys, free_form or any(any_keys), owner)
@@ -124,8 +137,9 @@ def top_level_keys() -> set[str]:
 def registered(kind: Any) -> list[Any]:
     """Return a list with the class or function that a ``type`` refers to, or an empty list.
 
-    All registries are searched, because no name of this package is in two of them. They are
-    searched one after the other, so that a name found early imports no package of mmaction2.
+    All kinds of registries are searched, because no name of this package is in two of them. Our own
+    registries come first, then mmengine's, then mmaction2's, so that mmaction2 is imported only for
+    a name that nobody else has registered.
     """
     if not isinstance(kind, str):
         return [kind] if callable(kind) else []
@@ -141,9 +155,11 @@ def registered(kind: Any) -> list[Any]:
 
 
 def _parameters(part: Any) -> tuple[set[str], bool]:
-    """Return a class's or function's argument names, and whether it accepts ``**kwargs``."""
-    # A class with ``**kwargs`` usually passes them to its parent, so the names include the parent's
-    # arguments.
+    """Return the argument names of a class or function, and whether it accepts ``**kwargs``.
+
+    A class with ``**kwargs`` usually passes them to its parent, so the names then include the
+    parent's arguments.
+    """
     constructors = [part]
     if inspect.isclass(part):
         constructors = [vars(c)["__init__"] for c in part.__mro__ if "__init__" in vars(c)]
@@ -162,19 +178,8 @@ def _parameters(part: Any) -> tuple[set[str], bool]:
     return names, True
 
 
-def walk_dicts(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], dict]]:
-    """Yield all dicts below a node, in order, with their paths."""
-    if isinstance(node, dict):
-        yield path, node
-        for key, value in node.items():
-            yield from walk_dicts(value, (*path, str(key)))
-    elif isinstance(node, list | tuple):
-        for i, value in enumerate(node):
-            yield from walk_dicts(value, (*path, str(i)))
-
-
 def _other_dicts_with(key: str, cfg: Config, besides: tuple[str, ...]) -> list[str]:
-    """Return up to three dotted names where the config has the key elsewhere."""
+    """Return up to three dotted names of other places in the config that have the key."""
     dicts = walk_dicts(cfg._cfg_dict, ())
     return [named_path(cfg, (*p, key)) for p, node in dicts if key in node and p != besides][:3]
 
@@ -182,7 +187,15 @@ def _other_dicts_with(key: str, cfg: Config, besides: tuple[str, ...]) -> list[s
 def explain_unknown(
     known: KnownKeys, part: str, path: tuple[str, ...], cfg: Config, rest: Sequence[str] = ()
 ) -> str:
-    """Describe the class that does not accept the key, and similar keys or the key elsewhere."""
+    """Write that a class does not accept the key ``part``, and suggest keys that it accepts.
+
+    Args:
+        known: Keys that the class accepts.
+        part: The unknown key.
+        path: Path of the dict that contains it.
+        cfg: The whole config, in which other places with this key are found.
+        rest: Keys below the unknown key.
+    """
     node = node_at(cfg, path)
     present = set(map(str, node)) if isinstance(node, dict) else set()
     keys = (known.keys | present) - {part, "_scope_", "_delete_"}
@@ -190,7 +203,7 @@ def explain_unknown(
     for near in difflib.get_close_matches(part, sorted(keys), 3):
         whole = (*path, near, *rest)
         candidates.append(named_path(cfg, (*path, near) if node_at(cfg, whole) is None else whole))
-    if not candidates or not path:  # a misspelt lr more likely means the optimiser's lr than lora
+    if not candidates or not path:  # A top-level lr means the optimiser's lr rather than lora.
         candidates = [*_other_dicts_with(rest[-1] if rest else part, cfg, path), *candidates]
     hint = f"there are {', '.join(sorted(keys))}"
     if candidates:
@@ -219,34 +232,41 @@ _BUILT = {
     }.items()
     for name in names.split()
 }
-#: Annotations of these packages do not always say what their classes take.
+#: Packages whose annotations do not always state what their classes accept.
 _UNCHECKED = ("mmengine", "mmcv", "mmaction")
 
 
 def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
     """Return a message if the ``type`` of the dict at ``path`` is not in its registry."""
-    kind = node.get("type")
+    kind = at(node, "type", str)
+    if kind is None or registered(kind):
+        return None
     names = [part for part in path if not part.isdecimal()]
-    registry = "HOOKS" if names[:-1] == ["default_hooks"] else _BUILT.get(names[-1])
-    of_a_method = registry is None and len(path) == 2 and path[0] == "model"
-    registry = "MODELS" if of_a_method else registry
-    if registry is None or not isinstance(kind, str) or registered(kind):
+    of_a_method = False
+    if names[:-1] == ["default_hooks"]:
+        registry = "HOOKS"
+    elif names[-1] in _BUILT:
+        registry = _BUILT[names[-1]]
+    elif len(path) == 2 and path[0] == "model":
+        registry, of_a_method = "MODELS", True
+    else:
         return None
     known = {name for part in getattr(own_registry, registry).chain() for name in part.module_dict}
     near = difflib.get_close_matches(kind.split(".")[-1], sorted(known), 3)
-    if of_a_method and not near:  # a method may give a type a meaning of its own
+    if of_a_method and not near:  # A method may interpret the type in its own way.
         return None
-    hint = f"did you mean {' or '.join(near)}?" if near else ""
-    hint = hint or "if it is your own, name its module by --import MODULE."
+    hint = "if it is your own, name its module with --import MODULE."
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
     if not mmaction_installed():
-        hint += " mmaction2, which is not installed, may have it"
+        hint += " It may be part of mmaction2, which is not installed"
     return f"nothing is registered as {kind!r}; {hint}"
 
 
 def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
     """Yield (key, message) for the values that the annotations of a dict's class do not allow."""
     found = registered(node["type"]) if "type" in node else ()
-    if not found or found[0].__module__.split(".")[0] in _UNCHECKED:  # the first is ours, if any
+    if not found or found[0].__module__.split(".")[0] in _UNCHECKED:
         return
     try:
         hints = get_type_hints(found[0].__init__ if inspect.isclass(found[0]) else found[0])
@@ -257,39 +277,43 @@ def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
             yield key, f"give {describe(hints[key])}, got {value!r}"
 
 
-# Unused top-level keys at least this similar to one that is read are taken for misspellings.
+#: Similarity, from 0 to 1, above which an unused top-level key counts as a misspelling.
 _MISSPELLED = 0.75
+#: Suffixes of config files.
 _FORMATS = (".py", ".json", ".yaml", ".yml")
 
 
 def check_config(cfg: Config) -> None:
     """Refuse keys that nothing reads, types that nothing registers and values of a wrong type.
 
-    A dict with ``type`` may have the arguments of that class or function, with values of the
-    annotated types. A top-level key may be one that the runner or a tool reads, or a helper
-    variable: a name that begins with ``_`` or is read in one of the config's files. Other keys are
-    refused if they resemble a known key or have the name of a setting further down. The rest causes
-    a warning.
+    A dict with ``type`` may contain the arguments of that class or function, with values of the
+    annotated types. A top-level key must be one that the runner or a command reads, or a helper
+    variable. A helper variable begins with ``_`` or is read in one of the config's files. Any other
+    top-level key is refused if it resembles a known key, or if a setting further down has its name.
+    Otherwise, a warning is logged.
 
-    Four things are not checked: dicts without ``type``, except the
-    runner's (data loaders, ``randomness``, ``env_cfg``, ``compile``); unknown types, if the user's
-    own method may give them a meaning; classes with ``**kwargs``, which accept any key; and dicts
-    called ``*_cfg`` inside a model (``norm_cfg``), whose builders accept further keys.
+    Four things are not checked:
+
+    - dicts without ``type``, except those that the runner reads (data loaders, ``randomness``,
+      ``env_cfg``, ``compile``);
+    - unknown types in a model that the method may interpret in its own way;
+    - the keys of classes with ``**kwargs``, which accept any key;
+    - dicts called ``*_cfg`` inside a model (``norm_cfg``), whose builders accept further keys.
 
     Raises:
         ValueError: If a key or type is unknown, or a value has a wrong type. The message lists all
-            of them, unknown keys with their path and similar keys.
+            faults with their paths, and similar keys for each unknown key.
     """
     faults, wrong = _unknown_top_level_keys(cfg), []
     for path, node in walk_dicts(cfg._cfg_dict, ()):
         known = known_keys(node, path)
-        # RandomClips=dict(num_frames=16), which nothing has merged into a list
+        # Changes of steps, RandomClips=dict(num_frames=16), that were not merged into any list
         changes = (isinstance(v, dict) and "type" not in v for v in node.values())
         steps = (str(key)[:1].isupper() and bool(registered(key)) for key in node)
         if known is None and node and all(changes) and all(steps):
             faults.append(
-                f"{'.'.join(path)}: a dict of changes to steps ({', '.join(node)}), but no base "
-                "config has a list there"
+                f"{'.'.join(path)}: it contains changes to steps ({', '.join(node)}), but no base "
+                "config has a list of steps there"
             )
         if path and (message := _unknown_type(node, path)):
             wrong.append(f"{named_path(cfg, (*path, 'type'))}: {message}")
@@ -310,7 +334,7 @@ def check_config(cfg: Config) -> None:
 def _unknown_top_level_keys(cfg: Config) -> list[str]:
     """Return a message per wrong top-level key, and warn of keys that have no effect."""
     known = top_level_keys()
-    own_file = Path(cfg.filename or "")  # a stored config names its checkpoint
+    own_file = Path(cfg.filename or "")  # may be a checkpoint, which contains the config
     files = config_files(own_file) if own_file.suffix in _FORMATS and own_file.is_file() else []
     variables = [_variables(Path(file).read_text(encoding="utf-8")) for file in files]
     used = set().union(*(read for _, read in variables))
@@ -325,9 +349,9 @@ def _unknown_top_level_keys(cfg: Config) -> list[str]:
             faults.append(f"{key}: no setting has this name; did you mean {' or '.join(near)}?")
         elif key in own:
             print_log(
-                f"{cfg.filename}: {key!r} has no effect: no setting has this name and the file "
-                "does not use it (settings of a base config made from a variable of the same name "
-                "do not change with it; a leading underscore silences this)",
+                f"{cfg.filename}: {key!r} has no effect, because no setting has this name and the "
+                "file does not use it. Settings that a base config makes from a variable of this "
+                "name do not change. A leading underscore silences this warning",
                 logger="current",
                 level=logging.WARNING,
             )
@@ -335,33 +359,16 @@ def _unknown_top_level_keys(cfg: Config) -> list[str]:
 
 
 def _variables(text: str) -> tuple[set[str], set[str]]:
-    """Collect the variables that a config file sets at its top level or reads.
+    """Return the variables that a config file sets at its top level, and those that it reads.
 
-    Variables are read by name, ``_base_.name`` or ``{{_base_.name}}``.
+    A file reads a variable by its name, ``_base_.name`` or ``{{_base_.name}}``.
     """
     read = set(re.findall(r"\b_base_\.(\w+)", text))
     try:
         tree = ast.parse(text)
-    except SyntaxError:  # JSON, YAML, or mmengine's {{...}} outside of text
+    except SyntaxError:  # JSON, YAML, or a file with mmengine's {{...}} outside of strings
         return set(), read
     targets = [t for s in tree.body if isinstance(s, ast.Assign) for t in s.targets]
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     read |= {node.id for node in names if isinstance(node.ctx, ast.Load)}
     return {target.id for target in targets if isinstance(target, ast.Name)}, read
-
-
-def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config changes, for ``load_config``, that set these settings everywhere.
-
-    Raises:
-        ValueError: If the recipe does not have a setting.
-    """
-    known = available_settings(cfg, known_keys)
-    for name in values:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f" Did you mean {near[0]}?" if near else ""
-            raise ValueError(
-                f"there is no setting {name!r} here.{meant} The settings are {', '.join(known)}"
-            )
-    return {place: value for name, value in values.items() for place in known[name]}

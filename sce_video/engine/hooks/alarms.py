@@ -21,30 +21,32 @@ from sce_video.engine.training_check import evaluated_files, unusual_rate
 from sce_video.registry import HOOKS
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.distributed import unwrap_model
-from sce_video.utils.errors import NamedWarning
+from sce_video.utils.errors import Alarm
 from sce_video.utils.files import read_json_lines
+from sce_video.utils.records import at
 from sce_video.utils.run_files import ALARMS, METRICS
 
+#: Logged values of one row, by name.
 Row = Mapping[str, Any]
-# Number of logged rows without its condition after which an alarm ends. A value that hovers around
-# its threshold is therefore not reported at every row.
+#: Number of successive rows without its condition after which an alarm ends. There are several, so
+#: that a value that hovers around its threshold is not reported again and again.
 _ROWS_TO_CLEAR = 10
-#: Learning rates of SGD and LARS per 256 samples in the papers' recipes, with a margin factor of 5.
+#: Range of the learning rates for 256 samples in the papers' recipes, with a margin factor of 5.
 LR_PER_256 = {"SGD": (0.01, 6.0), "LARS": (0.06, 18.0)}
-#: Largest share of RGB-difference clips that may contain repeated frames.
+#: Largest share of the RGB-difference clips that may contain repeated frames.
 MAX_REPEATS = 0.25
 
 
-def report_alarm(runner: Any, alarm: NamedWarning, iteration: int, to_log: bool = True) -> None:
+def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True) -> None:
     """Write an alarm to ``alarms.jsonl`` on rank 0, and to the log unless ``to_log`` is False."""
-    message = printable_utf8(alarm)
+    message = printable_utf8(alarm.message)
     if to_log:
         # Log errors as warnings too, because mmengine's format adds a source line to errors.
-        runner.logger.warning(f"alarm {alarm.alarm}: {message}")
+        runner.logger.warning(f"alarm {alarm.name}: {message}")
     _write_row(runner, iteration, {**alarm.row(), "message": message})
 
 
-def _write_row(runner: Any, iteration: int, row: dict[str, Any]) -> None:
+def _write_row(runner: Any, iteration: int, row: Row) -> None:
     epoch = runner.epoch + 1 if iteration else 0
     when = {"iter": iteration, "epoch": epoch, "time": time.time()}
     append_or_warn(runner, ALARMS, {**row, **when})
@@ -54,9 +56,9 @@ def _write_row(runner: Any, iteration: int, row: dict[str, Any]) -> None:
 class Detector:
     """Base class of conditions that raise an alarm when they begin.
 
-    An alarm can be raised again only after its condition has ended. A detector depends only on the
-    rows that it receives. A resumed training run passes it the rows of ``metrics.jsonl`` again and
-    so restores its state.
+    An alarm can be raised again only after its condition has ended. The state of a detector depends
+    only on the rows that it receives, so a resumed training run restores the state by passing the
+    rows of ``metrics.jsonl`` again.
     """
 
     name: ClassVar[str]
@@ -66,10 +68,10 @@ class Detector:
     _recent: dict[str, deque[tuple[int, float]]] = field(default_factory=dict, init=False)
 
     @abstractmethod
-    def condition(self, row: Row) -> NamedWarning | None:
-        """Return the alarm if the condition holds for a row. Called once per training row."""
+    def condition(self, row: Row) -> Alarm | None:
+        """Return the alarm if the condition holds for a row. Every row is passed exactly once."""
 
-    def update(self, row: Row) -> NamedWarning | None:
+    def update(self, row: Row) -> Alarm | None:
         """Process a row, and return the alarm if its condition begins with this row.
 
         Afterwards, ``active`` is True until ten rows in succession do not meet the condition.
@@ -81,12 +83,12 @@ class Detector:
         return alarm if begins else None
 
     def mean(self, metric: str, row: Row, window: int) -> float:
-        """Return the mean of a metric over the last ``window`` iterations up to this row.
+        """Return the mean of a metric over the last ``window`` iterations; NaN without values.
 
-        The mean is NaN if there are no values. Every row must be passed exactly once.
+        Every row must be passed exactly once.
         """
         rows = self._recent.setdefault(metric, deque())
-        if row.get(metric) is not None:
+        if metric in row:
             rows.append((row["iter"], row[metric]))
         while rows and rows[0][0] <= row["iter"] - window:
             rows.popleft()
@@ -97,19 +99,25 @@ class Detector:
 class Collapse(Detector):
     """Detector of a collapse, in which a batch's representations or embeddings become alike.
 
-    A metric must be below its minimum and below a share of its largest value so far, because some
-    networks, such as transformers, have similar features before they are trained.
+    A metric must be below its minimum and also below a share of its largest value so far, because
+    some networks, such as transformers, have similar features before they are trained.
+
+    Attributes:
+        minima: Smallest healthy value by name of the metric.
+        share: Share of the largest value so far.
+        steps: Iterations for which a metric must stay below both limits.
+        first: Number of initial iterations that are ignored.
     """
 
-    minima: Mapping[str, float]  # smallest healthy value by name of the metric
+    minima: Mapping[str, float]
     share: float
-    steps: int  # iterations that a metric must stay below its limits
-    first: int  # number of initial iterations that are ignored
+    steps: int
+    first: int
     name = "collapse"
     _largest: dict[str, float] = field(default_factory=dict, init=False)
     _since: dict[str, int] = field(default_factory=dict, init=False)
 
-    def condition(self, row: Row) -> NamedWarning | None:
+    def condition(self, row: Row) -> Alarm | None:
         below = []
         for name, least in self.minima.items():
             value = row.get(name, math.nan)
@@ -126,11 +134,11 @@ class Collapse(Detector):
         values = " and ".join(f"{n} {row[n]:.3f} (below {self.minima[n]:g})" for n in lasting)
         text = (
             f"the network has collapsed: {values} for {row['iter'] - self._since[lasting[0]]} "
-            "iterations: different samples are mapped to nearly the same point, and further "
-            "training will not help. The documentation says what prevents it: logs and alarms, "
-            "collapse"
+            "iterations. It maps different samples to nearly the same point, and further training "
+            "will not help. The documentation explains how to prevent this (logs and alarms, "
+            "collapse)"
         )
-        return NamedWarning(text, self.name, row[lasting[0]], self.minima[lasting[0]], "error")
+        return Alarm(text, self.name, row[lasting[0]], self.minima[lasting[0]], "error")
 
 
 @dataclass
@@ -139,16 +147,22 @@ class ChanceLevel(Detector):
 
     Many training runs start above chance level, because other samples are close to the queries,
     and pass it on the way down.
+
+    Attributes:
+        chance: Function that returns the method's chance level, or None until it is known.
+        steps: Iterations for which the loss may stay at chance level.
+        margin: Relative distance up to which the loss counts as chance level.
+        window: Iterations over which the loss is averaged.
     """
 
-    chance: Callable[[], float | None]  # the method's chance level, None until it is known
-    steps: int  # iterations for which the loss may stay at chance level
-    margin: float  # relative distance up to which the loss counts as chance level
-    window: int  # iterations over which the loss is averaged
+    chance: Callable[[], float | None]
+    steps: int
+    margin: float
+    window: int
     name = "chance_level"
     _last_apart = 0
 
-    def condition(self, row: Row) -> NamedWarning | None:
+    def condition(self, row: Row) -> Alarm | None:
         chance, loss = self.chance(), self.mean("loss", row, self.window)
         if chance is None or not abs(loss - chance) <= self.margin * chance:
             self._last_apart = row["iter"]
@@ -158,22 +172,28 @@ class ChanceLevel(Detector):
             return None
         text = (
             f"the loss is {loss:.3f} and has been at chance level {chance:.3f} for {spent} "
-            "iterations: the network does not tell samples apart. If it stays there: more "
-            "iterations (train_cfg.max_epochs, a smaller batch) or another learning rate"
+            "iterations, so the network cannot tell samples apart. If the loss stays there, use "
+            "more iterations (train_cfg.max_epochs, a smaller batch) or a different learning rate"
         )
-        return NamedWarning(text, self.name, loss, chance)
+        return Alarm(text, self.name, loss, chance)
 
 
 @dataclass
 class DataWait(Detector):
-    """Detector of training time that is spent waiting for data, as a share above a threshold."""
+    """Detector of training that spends too much of its time waiting for data.
+
+    Attributes:
+        threshold: Largest share of the time.
+        steps: Iterations over which the share is averaged. As many are ignored at the start.
+        on_gpu: Whether the network runs on a GPU, for the advice.
+    """
 
     threshold: float
-    steps: int  # iterations of the mean, and the number of initial iterations that are ignored
+    steps: int
     on_gpu: bool
     name = "data_wait"
 
-    def condition(self, row: Row) -> NamedWarning | None:
+    def condition(self, row: Row) -> Alarm | None:
         if row["iter"] <= self.steps:
             return None  # workers are still starting, and files are not cached yet
         share = self.mean("data_wait", row, self.steps)
@@ -182,65 +202,70 @@ class DataWait(Detector):
         rows = self._recent["data_wait"]
         if rows[-1][0] - rows[0][0] < 3 * self.steps // 4:
             return None
-        advice = "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
+        advice = "The GPU waits. Raise train_dataloader.num_workers up to the number of cores"
         if not self.on_gpu:
             advice = (
-                "decoding takes longer than the network: raise train_dataloader.num_workers if "
-                "cores are idle (OMP_NUM_THREADS bounds what the network takes), or "
+                "Decoding takes longer than the network. If cores are idle, raise "
+                "train_dataloader.num_workers (OMP_NUM_THREADS limits the network's cores)"
             )
         text = (
-            f"{100 * share:.0f} % of the time of the last {self.steps} iterations was spent on "
-            f"waiting for data (more than {100 * self.threshold:.0f} %); {advice}re-encode the "
-            "videos smaller with `sce-video repack`"
+            f"{100 * share:.0f} % of the time of the last {self.steps} iterations was "
+            f"spent waiting for data (more than {100 * self.threshold:.0f} %). {advice}, or reduce "
+            "the size of the videos with `sce-video repack`"
         )
-        return NamedWarning(text, self.name, share, self.threshold)
+        return Alarm(text, self.name, share, self.threshold)
 
 
 @dataclass
 class QueueFill(Detector):
-    """Detector of a queue that still contains random initial vectors when training ends."""
+    """Detector of a queue that will still contain random initial vectors when training ends."""
 
     runner: Any
     name = "queue_fill"
 
     def iterations(self) -> int | None:
-        """Return the iterations that fill the method's queue; None if unknown or without one."""
+        """Return the iterations that fill the method's queue; None without a queue."""
         steps = getattr(unwrap_model(self.runner.model), "queue_steps", lambda: None)()
         return None if steps is None else steps * self.runner.optim_wrapper._accumulative_counts
 
-    def condition(self, row: Row) -> NamedWarning | None:
+    def condition(self, row: Row) -> Alarm | None:
         needed, total = self.iterations(), self.runner.train_loop.max_iters
         if needed is None or needed <= total:
             return None
         text = (
-            f"the queue is full of keys after {needed} iterations and the training has {total}:"
-            " the loss never compares with keys alone. Give it a shorter queue or train longer"
+            f"the queue is full of keys after {needed} iterations, but the training has {total}, "
+            "so it contains random vectors until the end. Use a shorter queue, or train longer"
         )
-        return NamedWarning(text, self.name, needed, total)
+        return Alarm(text, self.name, needed, total)
 
 
 @dataclass
 class RepeatedFrames(Detector):
-    """Detector of repeated frames, which turn RGB-difference clips grey, unlike in the paper."""
+    """Detector of repeated frames, which turn RGB-difference clips grey, unlike in the paper.
 
-    threshold: float  # largest share of RGB-difference clips with repeated frames
-    steps: int  # iterations of the mean; half as many are ignored at the start
+    Attributes:
+        threshold: Largest share of RGB-difference clips with repeated frames.
+        steps: Iterations over which the share is averaged. Half as many are ignored at the start.
+    """
+
+    threshold: float
+    steps: int
     name = "repeated_frames"
 
-    def condition(self, row: Row) -> NamedWarning | None:
+    def condition(self, row: Row) -> Alarm | None:
         share = self.mean("diff_repeats", row, self.steps)
         as_rgb = self.mean("diff_as_rgb", row, self.steps)
         if 2 * row["iter"] < self.steps or not share > self.threshold:
             return None
         text = (
-            f"frames repeat in {100 * share:.0f} % of the clips of RGB differences (more than "
+            f"frames repeat in {100 * share:.0f} % of the RGB-difference clips (more than "
             f"{100 * self.threshold:.0f} %). With DecodeClips.skip_repeats=True, which sce-video "
-            "pretrain sets, the next frame that differs is taken; else the difference is grey. "
-            f"{100 * as_rgb:.0f} % stay RGB, since nothing changes for 0.5 s. Videos of the "
-            "original frame rate are better; for scenes that stand still, "
-            "RandomClips.diff_prob=0 leaves the differences out"
+            "pretrain sets, the next different frame is used. Otherwise, the difference is grey. "
+            f"{100 * as_rgb:.0f} % of the clips stay RGB, because nothing changes for 0.5 s. Use "
+            "videos with their original frame rate. For scenes without motion, turn RGB "
+            "differences off with RandomClips.diff_prob=0"
         )
-        return NamedWarning(text, self.name, share, self.threshold)
+        return Alarm(text, self.name, share, self.threshold)
 
 
 class _DetectorHook(Hook):
@@ -267,7 +292,7 @@ class _DetectorHook(Hook):
             )
             return
         for row in rows:
-            if row.get("kind") == "train" and type(row.get("iter")) is int:
+            if at(row, "kind") == "train" and at(row, "iter", int) is not None:
                 numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
                 for detector in self._detectors:
                     detector.update(numbers)
@@ -288,8 +313,8 @@ class AlarmHook(_DetectorHook):
     """Hook that reports alarms of a training run.
 
     It detects a collapse, waiting for data, a queue that never fills, repeated frames, an unusual
-    learning rate, and files that are both trained and evaluated on. Each alarm is reported once,
-    and again only after its condition has ended. No alarm changes the training run.
+    learning rate, and files in both the training and the evaluation set. An alarm is reported again
+    only after its condition has ended. No alarm changes the training run.
 
     Args:
         min_z_std: Spread of the embeddings z below which the network counts as collapsed. The
@@ -351,17 +376,17 @@ class AlarmHook(_DetectorHook):
 
     def before_train(self, runner) -> None:
         """Begin or continue the alarm file, and report alarms that are known before training."""
-        self._queue_told = runner.iter > 0
+        self._queue_reported = runner.iter > 0
         continue_rows(runner, ALARMS)
         super().before_train(runner)
         if not is_main_process():
             return
-        known: set[str] = set()  # messages that an earlier start has already reported
+        known: set[object] = set()  # messages that an earlier start has already reported
         with suppress(OSError, ValueError):
             rows = read_json_lines(Path(runner.work_dir, ALARMS))
-            known = {str(row.get("message")) for _, row in rows}
+            known = {at(row, "message", str) for _, row in rows}
         warnings = getattr(runner.train_loop, "warnings", ())  # the log contains them already
-        logged = [warning for warning in warnings if isinstance(warning, NamedWarning)]
+        logged = [warning for warning in warnings if isinstance(warning, Alarm)]
         found = evaluated_files(runner, self.max_compared_files)
         schedules = [hook for hook in runner.hooks if isinstance(hook, ScheduleHook)]
         is_pretraining = hasattr(unwrap_model(runner.model), "after_optimizer_step")
@@ -370,19 +395,19 @@ class AlarmHook(_DetectorHook):
             peak, batch = schedules[0].peak_lr, schedules[0].global_batch
             found += unusual_rate(peak, batch, optimizer, self.lr_per_256)
         for alarm in (*logged, *found):
-            if alarm not in known:
+            if alarm.message not in known:
                 report_alarm(runner, alarm, runner.iter, to_log=alarm not in logged)
 
     def after_row(self, runner, row: Row) -> None:
         """Report alarms, and log once when the queue will be full of keys."""
         super().after_row(runner, row)
-        if row["kind"] == "train" and not self._queue_told:
+        if row["kind"] == "train" and not self._queue_reported:
             iterations = self._queue.iterations()
-            self._queue_told = iterations is not None
+            self._queue_reported = iterations is not None
             if row["iter"] < (iterations or 0) <= runner.train_loop.max_iters:
                 runner.logger.info(
-                    f"random vectors stay in the queue for {iterations - row['iter']} more "
-                    f"iterations: it is full of keys after {iterations}"
+                    f"the queue contains random vectors for {iterations - row['iter']} more "
+                    f"iterations. It is full of keys after {iterations}"
                 )
 
 
@@ -390,15 +415,15 @@ class AlarmHook(_DetectorHook):
 class ChanceLevelHook(_DetectorHook):
     """Hook that reports a loss that stays at chance level.
 
-    The method states its chance level (``chance_level()``, see
-    :class:`~sce_video.models.algorithms.base.SelfSupervisedModel`). A method without a chance level
-    is not watched.
+    The method computes its chance level (``chance_level()``, see
+    :class:`~sce_video.models.algorithms.base.SelfSupervisedModel`). Without a chance level, the
+    hook does nothing.
 
     Args:
         share: Share of the training steps, from 0 to 1, that the loss may spend at chance level.
         window: Iterations over which the loss is averaged.
-        margin: Relative distance from the chance level up to which the loss counts as chance.
-        min_steps: Iterations that the loss may spend at chance level in a short run, too.
+        margin: Relative distance up to which the loss counts as chance level.
+        min_steps: Iterations that the loss may spend at chance level even in a short run.
 
     Raises:
         ValueError: If ``share`` or ``margin`` is not from 0 to 1, or ``window`` is below 1.

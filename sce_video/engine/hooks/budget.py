@@ -1,11 +1,10 @@
-"""A time budget: the length of a training run follows from the measured speed of its steps."""
+"""Time budget of a training run, whose length is adapted to the measured speed of its steps."""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_right
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from mmengine.dist import broadcast, get_world_size
@@ -14,37 +13,53 @@ from mmengine.hooks import Hook
 from sce_video.engine.restarts import append_or_warn
 from sce_video.engine.schedules import position
 from sce_video.registry import HOOKS
+from sce_video.utils.records import at
 from sce_video.utils.run_files import HISTORY
 
-#: Points at which the speed is compared with the budget, as shares of its time or of the steps: at
-#: the end of each quarter, but in the last quarter half-way, while there is still time.
+#: Points at which the speed is compared with the budget, as shares of its time or of the steps: the
+#: ends of the first three quarters, and the middle of the last one, when there is still time.
 CHECKS = (0.25, 0.5, 0.75, 0.875)
 #: Largest share of the budget by which the estimate may miss the budget.
 TOLERANCE = 0.1
-# Smallest share of the budget over which the speed is measured, unless half of the steps are done
-# earlier.
+#: Smallest share of the budget over which the speed is measured, unless half of the steps are done
+#: earlier.
 _MEASURED = 0.05
-#: Number of steps between agreements of the processes of a distributed training run. They wait for
-#: each other each time.
+#: Number of steps after which the processes of a distributed training run agree on the number of
+#: steps, for which they wait for each other.
 _STEPS_PER_AGREEMENT = 10
 
 
 @dataclass
 class Budget:
-    """Number of steps that fit into a budget. All times are seconds since the command began."""
+    """State of a time budget. All times are seconds since the command began.
 
-    seconds: float  # budget for the whole command
-    reserved: float = 0.0  # kept for the work after the training
-    since: tuple[float, int] | None = None  # time and step: the present speed is measured from them
-    checks: int = 0  # number of CHECKS that are done
+    Attributes:
+        seconds: Budget for the whole command.
+        reserved: Part of the budget that is kept for the work after training.
+        since: Time and step from which the current speed is measured; None before the first step.
+        checks: Number of :data:`CHECKS` that are done.
+    """
+
+    seconds: float
+    reserved: float = 0.0
+    since: tuple[float, int] | None = None
+    checks: int = 0
 
     def plan(self, elapsed: float, step: int, total: int) -> int:
-        """Return the number of steps, which is ``total`` unless the estimate misses the budget.
+        """Return the number of steps in the run, which changes if the estimate misses the budget.
 
-        A step includes evaluation and saving. The number is never lower than ``step``, which are
-        done. It equals ``step`` if the command can no longer end within the tolerance.
+        The time of a step includes evaluation and saving.
+
+        Args:
+            elapsed: Time since the command began.
+            step: Number of completed steps.
+            total: Planned number of steps.
+
+        Returns:
+            The number of steps, at least ``step``. It equals ``step`` if the command can no longer
+            end within the tolerance.
         """
-        if self.since is None:  # the first step also starts workers and tunes kernels
+        if self.since is None:  # Do not measure the first step, which starts workers and kernels.
             self.since = (elapsed, step)
             return total
         if elapsed + self.reserved > (1 + TOLERANCE) * self.seconds:
@@ -54,7 +69,7 @@ class Budget:
             return total
         begun, first = self.since
         if elapsed - begun < _MEASURED * self.seconds and step < total / 2:
-            return total  # a step or two tell little
+            return total  # a few steps are not enough to measure the speed
         # Measure only since the last check, because the speed may have changed.
         each = (elapsed - begun) / (step - first)
         self.since, self.checks = (elapsed, step), passed
@@ -71,18 +86,18 @@ class BudgetHook(Hook):
     The time of a step, with evaluation and saving, is measured again in each quarter. If the
     estimate misses the budget by more than a tenth, the number of steps is changed, and all
     schedules continue from their current values to their ends. Checkpoints record every change, so
-    a resumed run continues with it. The time between two starts does not count.
+    that a resumed run keeps it. The time between two starts does not count.
 
     Args:
-        hours: Budget of the whole command.
-        spent: Seconds of the command before the training is built.
-        reserved: Seconds of the command after the training.
+        hours: Budget for the whole command.
+        spent: Seconds that the command has taken before the training run is built.
+        reserved: Seconds that the command needs after training.
 
     Raises:
-        ValueError: If ``hours`` is not positive, or the others are negative.
+        ValueError: If ``hours`` is not positive, or ``spent`` or ``reserved`` is negative.
     """
 
-    priority = "NORMAL"  # before a checkpoint of the same iteration, because it contains the plan
+    priority = "NORMAL"  # before the checkpoint of the same iteration, which contains the plan
 
     clock = staticmethod(time.monotonic)
 
@@ -102,13 +117,13 @@ class BudgetHook(Hook):
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left, negative after its end."""
+        """Remaining seconds of the budget, negative after its end."""
         return self.budget.seconds - self.elapsed
 
-    def after_load_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Continue the plan of a resumed run."""
-        saved = checkpoint.get("budget")
-        if not runner._resume or not isinstance(saved, dict):
+        saved = at(checkpoint, "budget", dict)
+        if not runner._resume or saved is None:
             return
         if saved["since"]:
             begun, step = saved["since"]
@@ -117,8 +132,8 @@ class BudgetHook(Hook):
         self._before, self._begun = float(saved["elapsed"]), self.clock()
         runner.train_loop.replans = [(int(step), int(total)) for step, total in saved["replans"]]
 
-    def before_save_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
-        """Store what has been measured and planned."""
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Store the measured speed and the planned number of steps."""
         checkpoint["budget"] = {
             **asdict(self.budget),
             "since": list(self.budget.since or ()),
@@ -145,8 +160,9 @@ class BudgetHook(Hook):
         share = position(step, loop.planned_steps, loop.replans) / loop.planned_steps
         text = (
             f"{self.elapsed / 60:.1f} of {self.budget.seconds / 60:.1f} minutes have passed at "
-            f"step {step:,}: {total:,} steps fit into them, not {before:,}. Learning rate and all "
-            f"other schedules go on from {100 * share:.0f} % of theirs to the end"
+            f"step {step:,}. {total:,} steps fit into the budget, not {before:,}. The learning "
+            f"rate and all other schedules continue from {100 * share:.0f} % of their length to "
+            "their end"
         )
         runner.logger.info(text)
         row = {"event": "replanned", "time": time.time(), "iter": runner.iter + 1}

@@ -1,4 +1,4 @@
-"""Hooks that write, remove and copy checkpoints."""
+"""Hooks that write, remove and copy checkpoints, and the mirror of a run in an object store."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mmengine.hooks import Hook
 from mmengine.logging import print_log
 
 from sce_video.engine.checkpoint import find_checkpoints, first_readable
+from sce_video.engine.config.snapshot import type_of
 from sce_video.engine.work_dir import counted, locked_folder
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
@@ -37,7 +38,7 @@ from sce_video.utils.storage import (
 
 
 class _RemovesLater(LocalBackend):
-    """Local file backend whose ``remove`` only notes the files to remove later."""
+    """Local file backend that notes the files to remove instead of removing them."""
 
     def __init__(self) -> None:
         self.noted: set[str] = set()
@@ -46,7 +47,7 @@ class _RemovesLater(LocalBackend):
         self.noted.add(os.fspath(filepath))
 
     def isfile(self, filepath: str | Path) -> bool:
-        """Accept a file that exists only in a mirror, where it must be removed as well."""
+        """Also accept a file that exists only in a mirror, where it must be removed as well."""
         return not super().isdir(filepath)
 
     def isdir(self, filepath: str | Path) -> bool:
@@ -56,15 +57,15 @@ class _RemovesLater(LocalBackend):
 
 @HOOKS.register_module()
 class CheckpointHook(mmengine.hooks.CheckpointHook):
-    """mmengine's hook, changed to remove an outdated checkpoint only after writing its successor.
+    """mmengine's hook, but an outdated checkpoint is removed only after its successor is written.
 
-    mmengine 0.10.7 removes first, also for ``save_best``. If the disk is full at that moment, a run
-    that keeps one checkpoint has none left. The arguments are the same as in mmengine. The disk
-    needs space for one checkpoint more than ``max_keep_ckpts``.
+    mmengine 0.10.7 removes it first, also for ``save_best``. If the disk is full at that moment, a
+    run that keeps one checkpoint has none left. The arguments are mmengine's. The disk needs space
+    for one checkpoint more than ``max_keep_ckpts``.
     """
 
     def before_train(self, runner) -> None:
-        """Prepare like mmengine, and remove what a lower ``max_keep_ckpts`` no longer keeps."""
+        """Prepare like mmengine, which removes checkpoints beyond a lower ``max_keep_ckpts``."""
         super().before_train(runner)
         self.file_backend = _RemovesLater()
 
@@ -74,7 +75,7 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
         try:
             check_regular(last, written=True)  # mmengine writes into the existing file
             super()._save_checkpoint_with_step(runner, step, meta)
-        except WriteError:  # the message names the checkpoint already
+        except WriteError:  # its message already names the checkpoint
             raise
         except OSError as error:
             raise write_error(last, error) from error
@@ -97,15 +98,16 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
         runner.call_hook("after_removal", names=[Path(path).name for path in removed])
 
 
-#: File that names the machine whose training run copies to the folder.
+#: File in a mirror that names the machine whose training run copies to it.
 MARK = "mirror.json"
 #: Suffixes of the files in a work folder that are copied together with the checkpoints.
 LOGS = (".py", ".json", ".jsonl", ".html")
+#: File in a work folder that is locked while a mirror is restored.
 _LOCK = "mirror.lock"
 
 
 def add_mirror(cfg: Config, url: str | None) -> None:
-    """Let a training run copy its checkpoints and logs to an object store. Changes ``cfg``.
+    """Change a config so that its training run copies checkpoints and logs to an object store.
 
     Raises:
         ValueError: If ``url`` is not the URL of an object store.
@@ -114,22 +116,27 @@ def add_mirror(cfg: Config, url: str | None) -> None:
         return
     if not is_url(url):
         raise ValueError(f"--mirror must be s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, got {url!r}")
-    hooks = [hook for hook in cfg.get("custom_hooks") or () if hook.get("type") != "MirrorHook"]
+    hooks = [hook for hook in cfg.get("custom_hooks") or () if type_of(hook) != "MirrorHook"]
     cfg.custom_hooks = [*hooks, {"type": "MirrorHook", "url": url.rstrip("/")}]
 
 
 def mirror_of(cfg: Config) -> str | None:
     """Return the URL set by :func:`add_mirror`, or None if there is none."""
     hooks = cfg.get("custom_hooks") or ()
-    return next((hook["url"] for hook in hooks if hook.get("type") == "MirrorHook"), None)
+    return next((hook["url"] for hook in hooks if type_of(hook) == "MirrorHook"), None)
 
 
 def claim_mirror(url: str, new: bool) -> None:
     """Check that an object store's folder is readable, writable and free, and mark it as used.
 
+    Args:
+        url: URL of the folder.
+        new: Whether the folder must not contain an earlier run.
+
     Raises:
-        ObjectStoreError, WriteError: If the bucket does not exist or cannot be read or written.
-        ValueError: If the run is ``new`` and the folder contains an earlier run's checkpoints.
+        ObjectStoreError: If the bucket does not exist or cannot be read.
+        WriteError: If the folder cannot be written.
+        ValueError: If the run is new but the folder contains an earlier run's checkpoints.
     """
     stored = stored_checkpoints(url)
     if new and stored:
@@ -143,9 +150,9 @@ def claim_mirror(url: str, new: bool) -> None:
 
 
 def restore_run(url: str, work_dir: str | Path) -> None:
-    """Download a run's logs and newest readable checkpoint if they are newer than the work folder.
+    """Download a run's logs and newest readable checkpoint, unless the work folder is newer.
 
-    Of several processes on one machine, only one downloads.
+    If several processes of one machine call this, only one of them downloads.
 
     Raises:
         ObjectStoreError: If the bucket does not exist or cannot be read.
@@ -153,7 +160,7 @@ def restore_run(url: str, work_dir: str | Path) -> None:
     """
     folder = Path(work_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    from filelock import FileLock  # only restoring a run needs it
+    from filelock import FileLock  # imported here, because most runs do not need it
 
     def download(file: StoredFile) -> Path:
         path = folder / file.name
@@ -163,16 +170,16 @@ def restore_run(url: str, work_dir: str | Path) -> None:
         return path
 
     check_regular(folder / _LOCK, written=True)
-    # Without the lock, this could replace the files of a training run on this machine.
+    # Without the lock of the folder, this could replace the files of a training run that uses it.
     with FileLock(folder / _LOCK), locked_folder(folder):
         local = find_checkpoints(folder)
         stored = [f for f in stored_checkpoints(url) if not local or _is_newer(f, local[0])]
         if not stored:
             return
-        # Download the logs first. If the checkpoint came first and the download then failed, a
-        # resumed run would start with empty logs and later overwrite the full logs in the store.
+        # Download the logs first. If a download failed after the checkpoint, a resumed run would
+        # start with empty logs and later overwrite the full logs in the store.
         for file in list_files(url):
-            # The resumed run knows the score of the best checkpoint, so it needs this file, too.
+            # The resumed run knows the score of the best checkpoint, so it also needs its file.
             if (file.name.endswith(LOGS) or file.name == KEPT) and file.name != MARK:
                 download(file)
         for path in map(download, stored):
@@ -185,7 +192,7 @@ def restore_run(url: str, work_dir: str | Path) -> None:
 
 def _is_newer(stored: StoredFile, local: Path) -> bool:
     """Return whether a stored checkpoint is newer than a local one."""
-    # Compare the numbers in the names. An epoch and an iteration are compared by their time.
+    # The numbers in the names can be compared, unless one is an epoch and the other an iteration.
     kinds = [CHECKPOINT_NAME.fullmatch(name) for name in (stored.name, local.name)]
     if kinds[0] and kinds[1] and kinds[0][1] == kinds[1][1]:
         return int(kinds[0][2]) > int(kinds[1][2])
@@ -197,9 +204,9 @@ class MirrorHook(Hook):
     """Hook that copies every finished checkpoint, and the logs, to an object store's folder.
 
     A thread of rank 0 uploads to ``s3://bucket/runs/name`` while training continues. A checkpoint
-    that is removed locally is removed from the store after all newer ones have arrived. A failed
-    upload logs a warning with the number of failures. It is repeated with the next checkpoint and
-    at the end, where files that are still missing are listed. The work folder is always complete.
+    that is removed locally is removed from the store after all newer ones have arrived. If an
+    upload fails, a warning is logged, and the upload is repeated with the next checkpoint and at
+    the end. Files that are then still missing are listed. The work folder is always complete.
 
     Raises:
         ValueError: If ``url`` is not the URL of an object store.
@@ -216,13 +223,13 @@ class MirrorHook(Hook):
         self.failures = 0
         self._copied = 0
         self._error: Exception | None = None  # raised by the last attempt
-        self._waiting: deque[Path] = deque()
-        self._outdated: dict[str, None] = {}
-        self._sent: dict[str, tuple[int, int]] = {}
+        self._waiting: deque[Path] = deque()  # checkpoints to upload
+        self._outdated: dict[str, None] = {}  # names of checkpoints to remove, in order
+        self._sent: dict[str, tuple[int, int]] = {}  # time and size of each uploaded log
         self._thread: ThreadPoolExecutor | None = None
 
     def before_train(self, runner: Any) -> None:
-        """List checkpoints to upload, or an earlier run's to remove when starting from scratch.
+        """List the checkpoints that a resumed run must upload, or that a new run must remove.
 
         Raises:
             ObjectStoreError: If the object store cannot be read. All ranks raise it.
@@ -232,14 +239,14 @@ class MirrorHook(Hook):
             if runner.resumed_from is None:
                 self._outdated = dict.fromkeys(name for name in stored if name.endswith(".pth"))
             else:
-                # The best checkpoint is overwritten under one name, so the stored one may be old.
+                # The best checkpoint always has the same name, so the stored one may be old.
                 self._waiting.extend(filter(Path.is_file, [Path(runner.work_dir, KEPT)]))
                 local = reversed(find_checkpoints(runner.work_dir))
                 self._waiting.extend(path for path in local if path.name not in stored)
             self._thread = ThreadPoolExecutor(1, "mirror")
 
     def after_checkpoint(self, runner: Any, path: Path) -> None:
-        if self._thread is not None:  # before_train was not called, as in tests
+        if self._thread is not None:  # It is None on other ranks, and without before_train.
             self._outdated.pop(path.name, None)
             self._waiting.append(path)
             self._thread.submit(self._copy, runner)
@@ -254,7 +261,7 @@ class MirrorHook(Hook):
         self._thread.submit(self._copy, runner, last=True)
         try:
             self._thread.shutdown()
-        except BaseException:  # a second Ctrl-C; without this, Python would wait for the uploads
+        except BaseException:  # Python itself would wait for the uploads after a second Ctrl-C
             self._waiting.clear()
             self._thread.shutdown(wait=False, cancel_futures=True)
             cancel_uploads()
@@ -269,8 +276,8 @@ class MirrorHook(Hook):
         what = f"{counted(len(missing), 'checkpoint')} ({', '.join(missing)})"
         what = what if missing else "the last logs"
         runner.logger.warning(
-            f"the copy in {self.url} is not complete{tried}: {what} could not be copied: "
-            f"{self._error}; they are in {runner.work_dir}"
+            f"the copy in {self.url} is incomplete{tried}. {what} could not be copied "
+            f"({self._error}), but are in {runner.work_dir}"
         )
 
     def after_page(self, runner: Any) -> None:
@@ -286,7 +293,7 @@ class MirrorHook(Hook):
         try:
             while self._waiting:
                 path = self._waiting[0]
-                if path.exists():  # a newer checkpoint may have replaced it
+                if path.exists():  # it may have been removed meanwhile
                     put_file(path, join(self.url, path.name))
                     self._copied += 1
                 self._waiting.popleft()

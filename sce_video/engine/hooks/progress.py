@@ -23,7 +23,8 @@ from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once
 from sce_video.registry import HOOKS
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.distributed import gather_objects, unwrap_model
-from sce_video.utils.errors import NamedWarning, UserError
+from sce_video.utils.errors import Alarm, UserError
+from sce_video.utils.records import at
 from sce_video.utils.run_files import BAD_FILES, METRICS
 from sce_video.utils.tensors import DeferredNumber
 
@@ -33,9 +34,9 @@ class BadFileHook(Hook):
     """Hook that collects decoding failures from the batches and stops when there are too many.
 
     Every rank counts its own failures. At the end of each epoch, the failures of all ranks are
-    merged, so the report of rank 0 (JSON lines: path, count, error) is complete. If the share of
-    unreadable files exceeds ``max_bad_share``, training ends on all ranks with a checkpoint and a
-    TooManyBadFilesError.
+    merged, so that the report of rank 0 (JSON lines: path, count, error) is complete. If the share
+    of unreadable files exceeds ``max_bad_share``, training ends on all ranks with a checkpoint and
+    a TooManyBadFilesError.
 
     Raises:
         ValueError: If ``max_bad_share`` is not from 0 to 1.
@@ -57,7 +58,7 @@ class BadFileHook(Hook):
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """End training if this rank has read too many bad files."""
-        failures = [tuple(failure) for failure in data_batch.get("failures", [])]
+        failures = [tuple(failure) for failure in at(data_batch, "failures", list) or ()]
         for path, error in failures:
             if path not in self.report.counts:
                 text = f"cannot decode {path}, another video replaces it: {error}"
@@ -91,23 +92,30 @@ class NonFiniteLossError(UserError, FloatingPointError):
 
 
 class _Values(NamedTuple):
-    """Logged values of one iteration, which the GPU may still have to compute."""
+    """Logged values of one iteration, which the GPU may still have to compute.
+
+    Attributes:
+        iteration: Number of the iteration.
+        tensors: Scalar tensors by name.
+        deferred: Numbers that are read later, by name.
+        samples: Dataset indices of the samples in the batch; None if unknown.
+    """
 
     iteration: int
     tensors: dict[str, torch.Tensor]
     deferred: dict[str, DeferredNumber]
-    samples: torch.Tensor | None  # dataset indices of the samples in the batch
+    samples: torch.Tensor | None
 
 
 @HOOKS.register_module()
 class LogReductionHook(Hook):
     """Hook that reads the logged values from the device, averages over ranks, and stops on NaN.
 
-    Reading waits for the device, and a GPU that waits for its next kernels idles. On a GPU, the
-    values of all iterations since the last log line are therefore read together: for the next log
-    line, at the end of an epoch, and before a checkpoint. In between, other hooks get ``outputs``
-    without these values. A :class:`~sce_video.utils.tensors.DeferredNumber` (the effective rank on
-    a GPU) is read from the last of these iterations and logged for all of them.
+    Reading a value waits for the GPU, which is then idle until the next kernels arrive. On a GPU,
+    the values of all iterations since the last log line are therefore read together: for the next
+    log line, at the end of an epoch, and before a checkpoint. In between, other hooks get
+    ``outputs`` without these values. A :class:`~sce_video.utils.tensors.DeferredNumber` (the
+    effective rank on a GPU) is read for the last of these iterations and logged for all of them.
 
     Args:
         max_nonfinite: Number of consecutive iterations whose loss may be infinite or NaN. A few are
@@ -147,7 +155,7 @@ class LogReductionHook(Hook):
             return
         tensors = {k: v.detach() for k, v in outputs.items() if isinstance(v, torch.Tensor)}
         deferred = {k: v for k, v in outputs.items() if isinstance(v, DeferredNumber)}
-        index = (data_batch or {}).get("index")
+        index = at(data_batch, "index")
         self._waiting.append(_Values(runner.iter, tensors, deferred, index))
         for name in (*tensors, *deferred):
             del outputs[name]
@@ -156,7 +164,7 @@ class LogReductionHook(Hook):
         if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
             _to_history(runner, before)
-            outputs.update(current)  # some hooks of this iteration read them, and one keeps them
+            outputs.update(current)  # for the hooks that read or store them in this iteration
 
     def before_checkpoint(self, runner) -> None:
         """Complete the histories, which are part of the checkpoint. All ranks call this."""
@@ -183,13 +191,13 @@ class LogReductionHook(Hook):
         return rows
 
     def _check(self, runner, row: dict[str, float], entry: _Values) -> None:
-        finite = math.isfinite(row.get("loss", 0.0))
+        finite = "loss" not in row or math.isfinite(row["loss"])
         self._nonfinite = 0 if finite else self._nonfinite + 1
         if self._nonfinite <= self.max_nonfinite:
             return
         last, files = "There is no earlier checkpoint", ""
         if found := find_checkpoints(runner.work_dir):
-            last = f"The last checkpoint is {found[0]} (its weights may have grown already)"
+            last = f"The last checkpoint is {found[0]} (its weights may already be too large)"
         path_of = getattr(runner.train_dataloader.dataset, "path", None)
         if path_of is not None and entry.samples is not None:  # only this rank's files are known
             paths = [path_of(int(index)) for index in entry.samples]
@@ -201,7 +209,7 @@ class LogReductionHook(Hook):
             f"{last}{files}"
         )
         numbers = self._nonfinite, self.max_nonfinite
-        alarm = NamedWarning(text, "loss_not_finite", *numbers, "error")
+        alarm = Alarm(text, "loss_not_finite", *numbers, "error")
         self._waiting = []
         report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error is logged anyway
         raise NonFiniteLossError(text)
@@ -215,19 +223,20 @@ def _to_history(runner, rows: Iterable[dict[str, float]]) -> None:
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """Hook that logs ``videos_per_s`` (all ranks) and ``data_wait``, the time share of waiting.
+    """Hook that logs the speed in videos per second, and the share of time spent waiting for data.
 
-    For RGB-difference clips, it also logs ``diff_repeats``, the share in which frames repeat, and
-    ``diff_as_rgb``, the share that keep their colours (both on rank 0). A GPU works while the host
-    waits for data. On a GPU, only its idle time between two steps therefore counts as waiting,
-    measured by the GPU's own clock.
+    ``videos_per_s`` covers all ranks, and ``data_wait`` is the share. For RGB-difference clips, the
+    hook also logs ``diff_repeats``, the share in which frames repeat, and ``diff_as_rgb``, the
+    share that keep their colours (both on rank 0). A GPU may work while the host waits for data.
+    With a GPU, waiting is therefore the GPU's idle time between two steps, measured by its own
+    clock.
 
     Each entry in mmengine's histories has a value and a count, and a mean is the sum of values
-    divided by the sum of counts. The count here is the iteration's time in microseconds. The logged
-    mean is therefore videos per second over the window instead of a mean of rates.
+    divided by the sum of counts. Here, the count is the iteration's time in microseconds, so the
+    logged mean is the number of videos per second over the window, not a mean of rates.
     """
 
-    priority = "NORMAL"  # IterTimerHook has the same priority and runs before custom hooks
+    priority = "NORMAL"  # after IterTimerHook, which has this priority and is not a custom hook
 
     def __init__(self) -> None:
         self._ended = self._begun = None  # GPU events: end of the last step, start of this step
@@ -249,7 +258,7 @@ class ProgressHook(Hook):
         waited = hub.get_scalar("train/data_time").current() * 1e6
         videos = runner.train_dataloader.batch_size * get_world_size()
         hub.update_scalar("train/videos_per_s", videos * 1e6, count=spent)
-        wanted, repeats, as_rgb = (data_batch or {}).get("differences", (0, 0, 0))
+        wanted, repeats, as_rgb = at(data_batch, "differences") or (0, 0, 0)
         if wanted:
             hub.update_scalar("train/diff_repeats", repeats, count=wanted)
             hub.update_scalar("train/diff_as_rgb", as_rgb, count=wanted)
@@ -269,7 +278,7 @@ class ProgressHook(Hook):
             spent, waited, ended, begun = self._waiting[0]
             if begun is not None and not begun.query():
                 return
-            if ended is not None:  # waiting costs nothing while the GPU still works
+            if ended is not None:  # the host's waiting costs nothing while the GPU still works
                 waited = min(waited, 1e3 * ended.elapsed_time(begun))
             hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)
             self._waiting.popleft()
@@ -283,8 +292,9 @@ class ProgressHook(Hook):
         return event
 
 
-# mmengine's names of values that are renamed in a row, where `time` is the time of day.
+#: Names in a row for values of mmengine, because `time` in a row is the time of day.
 _RENAMED = {"time": "step_seconds", "data_time": "data_seconds"}
+#: Values of mmengine that are not metrics.
 _NO_METRICS = ("step", "epoch", "iter")
 
 
@@ -295,12 +305,12 @@ def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[
 
     Args:
         runner: The runner.
-        kind: ``train``, ``online``, ``val`` or ``random``, a comparison with random weights.
-        iteration: Number of iterations done.
+        kind: ``train``, ``online``, ``val``, or ``random`` for a comparison with random weights.
+        iteration: Number of completed iterations.
         epoch: Epoch, counted from 1; 0 before the first step.
         values: Values by name. Entries that are not numbers are left out.
     """
-    row: dict[str, Any] = {"kind": kind, "iter": iteration, "epoch": epoch, "time": time.time()}
+    row: dict[str, object] = {"kind": kind, "iter": iteration, "epoch": epoch, "time": time.time()}
     for name, value in values.items():
         if name not in _NO_METRICS and isinstance(value, int | float):
             row[_RENAMED.get(name, name)] = value
@@ -311,16 +321,16 @@ def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[
 class LoggerHook(mmengine.hooks.LoggerHook):
     """mmengine's hook, which also writes rows to ``metrics.jsonl`` and passes them to other hooks.
 
-    The arguments are the same as in mmengine. A resumed run removes the rows that it computes
-    again, and a new run starts a new file. If the file cannot be written, one warning is logged.
+    The arguments are mmengine's. A resumed run removes the rows that it computes again, and a new
+    run starts a new file. If the file cannot be written, one warning is logged.
     """
 
     def before_train(self, runner) -> None:
-        """Begin the file, or continue the file of a resumed run."""
+        """Begin a new file, or continue the file of a resumed run."""
         continue_rows(runner, METRICS)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Log every ``interval`` iterations of an epoch and, unless ``ignore_last``, its last."""
+        """Log every ``interval`` iterations and, unless ``ignore_last``, an epoch's last one."""
         is_last = self.end_of_epoch(runner.train_dataloader, batch_idx)
         log_last = not self.ignore_last or len(runner.train_dataloader) <= self.interval
         if not self.every_n_inner_iters(batch_idx, self.interval) and not (is_last and log_last):
@@ -336,22 +346,22 @@ class LoggerHook(mmengine.hooks.LoggerHook):
     def after_val_epoch(self, runner, metrics: dict[str, float] | None = None) -> None:
         """Log the metrics of a validation run."""
         super().after_val_epoch(runner, metrics)
-        if runner._train_loop is not None:  # not for a validation without training
+        if runner._train_loop is not None:  # a run may also validate without training
             log_row(runner, "val", runner.iter, runner.epoch, metrics or {})
 
-    def after_row(self, runner, row: dict[str, Any]) -> None:
+    def after_row(self, runner, row: Mapping[str, object]) -> None:
         """Append a row to ``metrics.jsonl``."""
         append_or_warn(runner, METRICS, row)
 
 
 @HOOKS.register_module()
 class OptimizerStepHook(Hook):
-    """Hook that calls the model's ``before_`` and ``after_optimizer_step()`` for real steps only.
+    """Hook that calls the model's ``before_optimizer_step()`` and ``after_optimizer_step()``.
 
-    The optimiser itself reports its steps. Its step hooks do not run for the micro-batches of an
-    accumulated step, or for a step that the fp16 loss scaler skips. For a skipped step,
-    ``discard_step()`` is called. Before training, the buffers of rank 0 are copied to all ranks, so
-    all ranks start from the same state.
+    The calls follow the optimiser's own step hooks. These do not run for the micro-batches of an
+    accumulated step, or for a step that the fp16 loss scaler skips. ``discard_step()`` is called
+    for a skipped step. Before training, the buffers of rank 0 are copied to all ranks, so that all
+    ranks start from the same state.
     """
 
     priority = "HIGH"

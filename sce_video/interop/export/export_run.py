@@ -43,10 +43,10 @@ def export(options: ExportOptions) -> ExportResult:
     """
     check_out(options.out)
     if os.path.lexists(options.out):
-        raise FileExistsError(f"{options.out} exists: remove it, or give another --out")
+        raise FileExistsError(f"{options.out} already exists. Remove it, or give a different --out")
     if options.to in NETWORK_FORMATS:
         check_run(options.source)
-        # Import these only here, because wrong names must be reported before torch is imported.
+        # Imported here, so that wrong names are reported before torch is imported.
         from sce_video.interop.export.networks import export_network
         from sce_video.interop.pretrained import load_network
 

@@ -1,10 +1,11 @@
-"""Data and helpers that all writers of an export share: folder, map, thumbnails and neighbours."""
+"""Functions that several exports share: new folders, maps, thumbnails, neighbours, FiftyOne."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,17 +23,19 @@ from sce_video.pages.feature_map import MAX_NEIGHBOUR_MAP, projections
 from sce_video.pages.gallery import encode_jpeg, read_frames
 from sce_video.utils.files import WriteError, remove_unfinished, unfinished_path, write_error
 
-_QUALITY = 80  # JPEG quality of a thumbnail
-_SECONDS = 60.0  # time limit per file; reading its frames has a shorter limit
+#: JPEG quality of a thumbnail.
+_QUALITY = 80
+#: Time limit per file in seconds. Reading its frames has a shorter limit.
+_SECONDS = 60.0
 
 
 def thumbnails(
     files: Sequence[str], side: int, workers: int
 ) -> Iterator[tuple[int, bytes | None, str]]:
-    """Yield each file's index, in order, the JPEG of its middle frame, and a problem.
+    """Yield each file's index, the JPEG of its middle frame, and its problem, in order.
 
-    The longest side of the JPEG image is ``side`` pixels. The JPEG is None if there is a problem;
-    otherwise the problem is "". With 0 workers, files are read in this process.
+    The longest side of the JPEG image is ``side`` pixels. If the file cannot be read, the JPEG is
+    None. Otherwise, the problem is "". With 0 workers, files are read in this process.
     """
     items = ((index, (file, side)) for index, file in enumerate(files))
     outcomes = ((index, call(video_thumbnail, given)) for index, given in items)
@@ -85,20 +88,33 @@ def decode_jpeg(jpeg: bytes) -> np.ndarray:
 
 @dataclass(eq=False)
 class Bundle:
-    """Videos to export, with their places on a map, neighbours and thumbnail settings."""
+    """Videos to export, with their places on a map, neighbours and thumbnail settings.
 
-    videos: Features  # N rows
-    map_name: str  # "PCA", "UMAP" or "t-SNE"
-    points: np.ndarray  # (N, 2) float32, coordinates in the map
-    neighbour_rows: np.ndarray  # (N, k) int64, the nearest other videos
-    distances: np.ndarray  # (N, k) float32, 1 - cosine
-    thumbnail_side: int  # longest side, pixels; 0 for none
-    workers: int  # processes that read thumbnails
-    with_embedding: bool  # whether to write the features, if the format makes them optional
-    on_video: Callable[[bool], None]  # called after every video, with whether reading it failed
-    # Pairs (path, reason) for videos without a thumbnail, filled while they are read
+    Attributes:
+        videos: Features of N videos.
+        map_name: Name of the map: "PCA", "UMAP" or "t-SNE".
+        points: Coordinates (N, 2) float32 in the map.
+        neighbour_rows: Rows (N, k) int64 of the nearest other videos.
+        distances: Distances (N, k) float32 of these videos, 1 - cosine.
+        thumbnail_side: Longest side of a thumbnail in pixels; 0 for no thumbnails.
+        workers: Number of processes that read thumbnails.
+        with_embedding: Whether to write the features, if the format makes them optional.
+        on_video: Function that is called after every video, with whether reading it has failed.
+        failures: Pairs (path, reason) for videos without a thumbnail, filled while they are read.
+        notes: Notes for the user, filled by the writers.
+    """
+
+    videos: Features
+    map_name: str
+    points: np.ndarray
+    neighbour_rows: np.ndarray
+    distances: np.ndarray
+    thumbnail_side: int
+    workers: int
+    with_embedding: bool
+    on_video: Callable[[bool], None]
     failures: list[tuple[str, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # for the user, filled by the writers
+    notes: list[str] = field(default_factory=list)
 
     def thumbnails(self) -> Iterator[bytes | None]:
         """Yield the JPEG file of every video, in order; None if it has no thumbnail."""
@@ -116,7 +132,7 @@ class Bundle:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield an unfinished folder, which is renamed to ``path`` if the block succeeds.
 
-    Otherwise it is removed, and so is an unfinished folder left by a killed process.
+    Otherwise, it is removed. An unfinished folder of a killed process is removed first.
 
     Raises:
         WriteError: If the block or renaming the folder raises OSError.
@@ -143,16 +159,67 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
             file.write(line + "\n")
 
 
+#: File in a FiftyOne folder with the frame labels of all videos. It contains none.
+_FRAMES = "frames/none.json"
+
+#: Path of a file, and the fields of its FiftyOne sample as JSON values.
+FiftyOneSample = tuple[str, Mapping[str, object]]
+
+
+def write_fiftyone_folder(
+    path: Path,
+    media_type: str,
+    samples: Iterable[FiftyOneSample],
+    info: Mapping[str, object] = {},
+) -> None:
+    """Write a FiftyOne dataset folder (``FiftyOneDataset``) without the package FiftyOne.
+
+    Args:
+        path: Folder to write, whose name becomes the name of the dataset.
+        media_type: ``video`` or ``image``, the same for all samples.
+        samples: Samples, which are written one by one.
+        info: Facts about the dataset, as JSON values.
+
+    Raises:
+        WriteError: If the folder cannot be written.
+    """
+    with new_folder(path) as folder:
+        metadata = {"name": path.name, "media_type": media_type, "info": info}
+        write_lines(folder / "metadata.json", [json.dumps(metadata, indent=2)])
+        if media_type == "video":
+            write_lines(folder / _FRAMES, [json.dumps({"frames": {}})])
+        write_lines(folder / "samples.json", _sample_lines(samples, media_type))
+
+
+def _sample_lines(samples: Iterable[FiftyOneSample], media_type: str) -> Iterator[str]:
+    """Yield the lines of a JSON object with the list ``samples``."""
+    yield '{"samples": ['
+    comma = ""
+    for file, fields in samples:
+        sample = {
+            "filepath": file,
+            "tags": [],
+            "metadata": None,
+            "_media_type": media_type,
+            **fields,
+            **({"frames": _FRAMES} if media_type == "video" else {}),
+        }
+        yield comma + json.dumps(sample)
+        comma = ","
+    yield "]}"
+
+
 PCA = "PCA"
-_ROWS = 8192  # number of rows per block
+#: Number of rows per block.
+_ROWS = 8192
 
 
 def plane(features: np.ndarray) -> tuple[str, np.ndarray]:
-    """Compute a map's name and coordinates (N, 2) float32.
+    """Compute a map of features, and return its name and the coordinates (N, 2) float32.
 
     UMAP or t-SNE is used if it is installed and there are few videos (see
-    :func:`~sce_video.pages.feature_map.projections`). Otherwise the principal plane is computed in
-    blocks, so memory does not grow with N.
+    :func:`~sce_video.pages.feature_map.projections`). Otherwise, the principal plane is computed in
+    blocks, so that memory does not grow with N.
     """
     if len(features) == 1:
         return PCA, np.zeros((1, 2), dtype=np.float32)

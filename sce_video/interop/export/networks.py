@@ -32,19 +32,23 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file, regular_file, write_text
 
 INPUT = "clips"
-#: Shape (N, T, H, W) of the traced clips if all sizes may vary. It makes no layer's size 1 or equal
-#: to another size, because the tracer would treat that as a rule.
+#: Shape (N, T, H, W) of the traced clips if all sizes may vary. In no layer is a size 1 or equal to
+#: another size, because the tracer would take that for a rule.
 _TRACED = (2, 18, 162, 178)
-#: Size below which the last layers of a ResNet have one cell, which the tracer specialises on
+#: Size below which the last layers of a ResNet have one cell, for which the tracer would
+#: specialise.
 _LEAST_SIZE = 33
-#: Batch sizes with which a written file is compared with PyTorch
+#: Batch sizes for which a written file is compared with PyTorch.
 CHECKED_BATCHES = (1, 3)
-#: Largest allowed difference from PyTorch, relative to the largest output
+#: Largest allowed difference from PyTorch, relative to the largest output.
 _TOLERANCE = 1e-4
 
 
 class ClipNetwork(nn.Module):
-    """Network from uint8 clips (N, T, H, W, 3) to features (N, C) and, if it classifies, (N, K)."""
+    """Network that maps uint8 clips (N, T, H, W, 3) to features (N, C) and probabilities (N, K).
+
+    Only a classifier has probabilities.
+    """
 
     mean: Tensor
     std: Tensor
@@ -71,8 +75,8 @@ class ClipNetwork(nn.Module):
     def any_size(self, shape: tuple[int, int, int, int]) -> bool:
         """Return whether one graph accepts clips of lengths and sizes other than ``shape``.
 
-        Tracing fixes a transformer's positions for one size, and S3D pools clips with fewer than
-        five frames in another way.
+        Tracing fixes the position embeddings of a transformer for one size, and S3D pools clips
+        with fewer than five frames differently.
         """
         if not (isinstance(self.backbone, StagedBackbone) and self.backbone.traces_any_size):
             return False
@@ -104,7 +108,7 @@ def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedPro
         example = (*_TRACED, 3)
     clips = torch.zeros(example, dtype=torch.uint8)
     try:
-        # Otherwise the tracer would refuse a last layer with one cell as a special case.
+        # Without this option, the tracer refuses a last layer with one cell as a special case.
         with fx_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             return torch.export.export(module, (clips,), dynamic_shapes={INPUT: sizes})
     except Exception as error:  # the network or the tracer may raise any error
@@ -116,9 +120,9 @@ def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedPro
 def largest_difference(
     module: ClipNetwork, shape: tuple[int, int, int, int], run: Any, name: str
 ) -> float:
-    """Compute the largest difference between ``run(clips)`` and PyTorch.
+    """Compute the largest difference between the outputs of ``run(clips)`` and PyTorch.
 
-    ``run`` returns the outputs. They are compared for random clips at several batch sizes.
+    Random clips are compared at several batch sizes.
 
     Raises:
         ValueError: If the difference exceeds 1e-4 of the largest output.
@@ -138,8 +142,8 @@ def largest_difference(
             difference = float(np.abs(found - value).max())
             if not difference <= _TOLERANCE * max(1.0, float(np.abs(value).max())):
                 raise ValueError(
-                    f"{name}: the outputs differ from PyTorch's by {difference:.1e}; nothing "
-                    "was written"
+                    f"{name}: the outputs differ from PyTorch's by {difference:.1e}. Nothing was "
+                    "written"
                 )
             largest = max(largest, difference)
     return largest
@@ -158,11 +162,13 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-#: Metadata key in a file for the content of ``config.json``
+#: Metadata key of an ONNX file under which the content of ``config.json`` is stored.
 METADATA = "sce_video"
+#: Name of the extra file in a program that contains ``config.json``.
 PROGRAM_METADATA = "sce_video.json"
+#: Names of the axes that may vary.
 _AXES = "NTHW"
-#: A protobuf file is limited to 2 GiB. Larger weights would need separate files next to it.
+#: Largest size of the weights in bytes. A protobuf file is limited to 2 GiB.
 _MAX_BYTES = 2**31 - 2**20
 
 
@@ -185,7 +191,7 @@ class NetworkReport:
 
 
 def export_network(network: Network, to: str, out: str | os.PathLike) -> NetworkReport:
-    """Write a network for another runtime, and compare what was written with PyTorch.
+    """Write a network for another runtime, and compare the written file with PyTorch.
 
     Args:
         network: Network from :func:`~sce_video.interop.pretrained.load_network`.
@@ -250,7 +256,7 @@ def _write_onnx(
 
 
 def _import_onnx() -> Any:
-    """Import onnxruntime, or raise an error that names the missing package of the extra "onnx"."""
+    """Import onnxruntime, or raise an error that names the missing package."""
     try:
         import onnx  # noqa: F401
         import onnxruntime

@@ -1,4 +1,4 @@
-"""Exports labelled or predicted segments of videos to FiftyOne and to ActivityNet's JSON."""
+"""Export of labelled or predicted segments of videos to FiftyOne and ActivityNet's JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sce_video.datasets.readers import VideoReader
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import Segment, check_segment_files, numbered_segments
 from sce_video.datasets.sources import open_video
-from sce_video.interop.export.fiftyone_folder import FiftyOneSample, write_fiftyone_folder
+from sce_video.interop.export.exported_videos import FiftyOneSample, write_fiftyone_folder
 from sce_video.utils.files import write_text
 
 
 def fiftyone_support(reader: VideoReader, start: float, end: float) -> list[int]:
-    """Return the first and last frame of ``[start, end)`` seconds, from 1, both included."""
+    """Return the first and last frame of ``[start, end)`` seconds, numbered from 1."""
     first, stop = frames_between(reader.timestamps, start, min(end, reader.duration))
     return [first + 1, stop]
 
@@ -54,10 +54,10 @@ def write_fiftyone_segments(
 
 
 def write_activitynet(out: Path, files: Mapping[str, Sequence[Segment]], scored: bool) -> None:
-    """Write ActivityNet's JSON: ``database`` of labelled segments, or ``results`` of predictions.
+    """Write ActivityNet's JSON, a ``database`` of labelled segments or ``results`` of predictions.
 
-    The id of a video is the name of its file without the extension, as in ActivityNet. If two
-    files share it, ids are paths without the extension.
+    The id of a video is the name of its file without the extension, as in ActivityNet. If two files
+    have the same name, all ids are paths without the extension.
     """
     ids = {file: Path(file).stem for file in files}
     if len(set(ids.values())) < len(ids):
@@ -120,8 +120,8 @@ def export_segments(
         data_root: Folder that the paths are relative to. None uses the folder of ``source``.
 
     Raises:
-        ValueError: If a segment does not lie in its video, or a video cannot be decoded. The
-            message names file and line.
+        ValueError: If a segment is outside its video, or a video cannot be decoded. The message
+            names the file and the line.
         WriteError: If ``out`` cannot be written.
     """
     root = os.path.dirname(source) if data_root is None else data_root

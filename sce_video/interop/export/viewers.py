@@ -21,14 +21,15 @@ from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.find.reading import read_videos
 from sce_video.interop.export.exported_videos import (
     Bundle,
+    FiftyOneSample,
     decode_jpeg,
     fitted,
     neighbours,
     new_folder,
     plane,
+    write_fiftyone_folder,
     write_lines,
 )
-from sce_video.interop.export.fiftyone_folder import FiftyOneSample, write_fiftyone_folder
 from sce_video.options.connect import ExportOptions
 from sce_video.pages.gallery import encode_jpeg
 from sce_video.utils.command import printable_utf8
@@ -48,8 +49,8 @@ def write_fiftyone(path: Path, bundle: Bundle) -> None:
     images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in videos.files)
     if images not in (0, len(videos)):
         raise ValueError(
-            f"{images} of the {len(videos)} files are images: a FiftyOne dataset contains either "
-            "images or videos"
+            f"{images} of the {len(videos)} files are images, but a FiftyOne dataset contains "
+            "either images or videos"
         )
     info = {
         "source": videos.source,
@@ -66,7 +67,7 @@ def _fiftyone_samples(bundle: Bundle) -> Iterator[FiftyOneSample]:
     for i, file in enumerate(videos.files):
         try:
             file.encode("utf-8")
-        except UnicodeEncodeError:  # its database stores UTF-8 only
+        except UnicodeEncodeError:  # FiftyOne's database stores only UTF-8
             unnamable += 1
             continue
         fields: dict[str, object] = {
@@ -91,7 +92,7 @@ def serialized(vector: np.ndarray) -> dict[str, object]:
     return {"$binary": {"base64": content, "subType": "00"}}
 
 
-#: Rows per row group, which is the unit kept in memory
+#: Number of rows in a row group. One row group is kept in memory.
 ROW_GROUP = 1000
 
 
@@ -106,7 +107,7 @@ def import_pyarrow() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError as error:
         raise MissingPackageError(
-            f"parquet files need pyarrow ({error}): pip install sce-video[export]"
+            f"parquet files need pyarrow ({error}). Run pip install sce-video[export]"
         ) from error
     return pyarrow, pyarrow.parquet
 
@@ -157,16 +158,20 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
             writer.write_table(pa.table(chosen, schema=schema))
 
 
-#: Largest side of a sprite image that browsers can draw (TensorBoard's documentation)
+#: Largest side of a sprite image that browsers can draw (TensorBoard's documentation).
 SPRITE_SIDE = 8192
-#: Smallest side of a thumbnail, below which nothing is recognisable
+#: Smallest side of a thumbnail. Nothing is recognisable in a smaller one.
 _LEAST_SIDE = 16
-#: Largest number of points that the projector loads (its LIMIT_NUM_POINTS)
+#: Largest number of points that the projector loads (its LIMIT_NUM_POINTS).
 MAX_POINTS = 100_000
 
 
 def write_projector(path: Path, bundle: Bundle) -> None:
-    """Write a folder for TensorBoard's projector; raise WriteError if it cannot be written."""
+    """Write a folder for TensorBoard's projector.
+
+    Raises:
+        WriteError: If the folder cannot be written.
+    """
     from google.protobuf import text_format
     from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
@@ -198,7 +203,10 @@ def write_projector(path: Path, bundle: Bundle) -> None:
 
 
 def _sprite(folder: Path, bundle: Bundle) -> int:
-    """Write the sprite image in rows from the upper left, and return a thumbnail's side."""
+    """Write the image of all thumbnails in rows from the upper left, and return a thumbnail's side.
+
+    If there are too many videos for one image, no image is written, and the side is 0.
+    """
     count = len(bundle.videos)
     columns = math.ceil(math.sqrt(count))
     side = min(bundle.thumbnail_side, SPRITE_SIDE // columns)
@@ -221,7 +229,7 @@ FORMATS: dict[str, Callable[[Path, Bundle], None]] = {
     "projector": write_projector,
     "fiftyone": write_fiftyone,
 }
-#: Default limit on the processes that read thumbnails
+#: Largest default number of processes that read thumbnails.
 _MOST_WORKERS = 8
 
 
@@ -253,7 +261,8 @@ def export_videos(
 
     Args:
         options: Options of the command, whose source is an index or a feature file.
-        on_video: Called after every thumbnail with the number of videos and whether it failed.
+        on_video: Function that is called after every thumbnail, with the number of videos and
+            whether the thumbnail has failed.
 
     Raises:
         ValueError: If :func:`~sce_video.find.reading.read_videos` refuses the source.

@@ -1,1 +1,1 @@
-"""Weights in the layouts of other code bases."""
+"""Conversion of weights from and to the layouts of other code bases."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +20,28 @@ from sce_video.interop.weights.video_networks import (
 )
 from sce_video.version import __version__
 
-#: Code bases to which weights can be exported
+#: Code bases to which weights can be exported.
 LAYOUTS = (*IMAGE_LAYOUTS, *VIDEO_LAYOUTS)
 
 
 def convert_file(
-    read: Callable[[dict[str, Any], str | None], Conversion],
+    read: Callable[[Mapping[str, Any], str | None], Conversion],
     src: Path,
     dst: Path,
     prefix: str | None = None,
     add_prefix: str = "",
     load: Callable[[Path], dict[str, Any]] = load_checkpoint_file,
 ) -> Conversion:
-    """Read ``src`` and write ``dst``. After an error, nothing is written.
+    """Convert ``src`` to ``dst``. After an error, nothing is written.
 
     Args:
-        read: Maps the content of the file and the prefix to a conversion, for example
+        read: Function of the file's content and the prefix that returns a conversion, for example
             ``from_torchvision``.
         src: Checkpoint of the other code base. No code from it is executed.
         dst: File to write.
         prefix: Prefix of the network's names in ``src``; None detects it.
         add_prefix: Prefix to add to the names in ``dst``.
-        load: Reads ``src`` as data.
+        load: Function that reads ``src`` as data.
 
     Raises:
         FileNotFoundError: If ``src`` does not exist.
@@ -109,7 +109,7 @@ def _loaded(src: Path, dst: Path, load: Callable[[Path], dict[str, Any]]) -> dic
 
 
 def _in_layout(state: dict[str, Tensor], layout: str) -> Conversion:
-    """Rename the weights for a code base, and list the weights that it has no names for."""
+    """Rename the weights for a code base, and list the weights for which it has no names."""
     if layout in VIDEO_LAYOUTS:
         return to_video_layout(state, layout)
     stem = state.get("backbone.conv1.weight", state.get("conv1.weight"))
@@ -118,14 +118,14 @@ def _in_layout(state: dict[str, Tensor], layout: str) -> Conversion:
         trunk = {f"trunk.model.{name}": value for name, value in encoder.state_dict.items()}
         return encoder._replace(state_dict=trunk)
     kept = tuple(EZTORCH_PARTS) if layout == "eztorch" else ("backbone.",)
-    # A file with a backbone alone has no prefix, so nothing is left out.
+    # A file that contains only a backbone has no prefix, so nothing is left out.
     bare = not any(name.startswith("backbone.") for name in state)
     left_out = [name for name in state if not (bare or name.startswith(kept))]
     return Conversion(to_layout(state, layout), {"type": "ResNet2d"}, "", left_out)
 
 
 def summary(conversion: Conversion, dst: Path) -> str:
-    """Format lines for the user about what was converted and what was dropped."""
+    """Format lines for the user on the converted weights and those that were dropped."""
     settings = [f"{key}={value}" for key, value in conversion.backbone.items() if key != "type"]
     lines = [
         f"{conversion.backbone['type']}({', '.join(settings)}): {len(conversion.state_dict)} "

@@ -19,24 +19,30 @@ eztorch is the code of the paper's authors (juliendenize/eztorch). Their older r
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from sce_video.interop.weights.video_networks import Conversion, checked_weights, stored_weights
+from sce_video.interop.weights.video_networks import (
+    BackboneConfig,
+    Conversion,
+    checked_weights,
+    stored_weights,
+)
 
-#: For each network: dimensions of its convolutions, its first convolution, the convolution with
-#: ``base_channels``, and the prefix of its head
+#: For each network: dimensions of its convolutions, names of its first convolution and of the
+#: convolution with ``base_channels``, and the prefix of its head.
 _NETWORKS = {
     "R2Plus1d": (5, "stem.0.weight", "stem.3.weight", "fc."),
     "S3D": (5, "features.0.0.0.weight", "features.0.1.0.weight", "classifier."),
     "ResNet2d": (4, "conv1.weight", "layer1.0.conv1.weight", "fc."),
 }
-#: Depth by the number of blocks in the third stage and whether they are bottlenecks
+#: Depth by the number of blocks in the third stage, and whether they are bottlenecks.
 _DEPTHS = {(2, False): 18, (6, False): 34, (6, True): 50, (23, True): 101}
 
 
-def from_torchvision(checkpoint: dict[str, Any], prefix: str | None = None) -> Conversion:
+def from_torchvision(checkpoint: Mapping[str, Any], prefix: str | None = None) -> Conversion:
     """Convert torchvision's ``r2plus1d_18``, ``s3d`` or ``resnet18`` to ``resnet101``.
 
     BN counters (``num_batches_tracked``) that are missing in the file are set to 0.
@@ -48,8 +54,8 @@ def from_torchvision(checkpoint: dict[str, Any], prefix: str | None = None) -> C
             networks.
 
     Raises:
-        ValueError: If the file contains none of these networks or several, or keys are missing,
-            have another shape or no counterpart. The message lists them.
+        ValueError: If the file contains none of these networks or several of them, or a weight is
+            missing, has a different shape or has no counterpart. The message lists these weights.
     """
     weights = stored_weights(checkpoint)
     prefix, kind = _find_network(weights, prefix)
@@ -88,7 +94,7 @@ def _find_network(weights: dict[str, Tensor], prefix: str | None) -> tuple[str, 
     return found[0]
 
 
-def _architecture(kind: str, weights: dict[str, Tensor]) -> dict[str, Any]:
+def _architecture(kind: str, weights: dict[str, Tensor]) -> BackboneConfig:
     """Return the config that builds the network."""
     _, first, second, _ = _NETWORKS[kind]
     widths = {"base_channels": len(weights[second]), "in_channels": weights[first].shape[1]}
@@ -107,7 +113,8 @@ def _architecture(kind: str, weights: dict[str, Tensor]) -> dict[str, Any]:
     return config
 
 
-#: Name prefixes in the authors' model and their counterparts here. The queue has its own rule.
+#: Name prefixes in the authors' model and their counterparts here. The queue is converted
+#: separately.
 _PARTS = {
     "trunk.": "backbone.",
     "projector.": "projector.",
@@ -115,7 +122,7 @@ _PARTS = {
     "momentum_trunk.": "target.backbone.",
     "momentum_projector.": "target.projector.",
 }
-#: Replacements in the order in which they are applied
+#: Replacements for detectron2's names, in the order in which they are applied.
 _DETECTRON2 = [
     (re.compile(r"^(conv1|bn1)\."), r"stem.\1."),
     *((re.compile(rf"^layer{stage}\."), f"res{stage + 1}.") for stage in range(1, 5)),
@@ -123,21 +130,20 @@ _DETECTRON2 = [
     (re.compile(r"\bdownsample\.0\."), "shortcut."),
     (re.compile(r"\bdownsample\.1\."), "shortcut.norm."),
 ]
-#: Name prefixes of this package that have a counterpart in the authors' files
+#: Name prefixes of this package that have a counterpart in the authors' files.
 EZTORCH_PARTS = (*_PARTS.values(), "queue.keys", "queue.pointer")
 LAYOUTS = ("torchvision", "timm", "mmdet", "eztorch", "detectron2")
 
 
-def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conversion:
-    """Convert the authors' model to a state dict of ``SCE`` or, without a queue, of its parts.
+def from_eztorch(checkpoint: Mapping[str, Any], prefix: str | None = None) -> Conversion:
+    """Convert the authors' model to a state dict of ``SCE`` or, without a queue, of parts of it.
 
     ``backbone`` of the conversion is the config of the online encoder. The queue ``(D, K)`` becomes
     ``queue.keys`` (K, D). The target network's BN statistics are kept.
 
     Args:
         checkpoint: Content of the file: weights by name, directly or under ``state_dict``.
-        prefix: Prefix of all names. None stands for no prefix or a wrapper's prefix, ``model.`` or
-            ``module.``.
+        prefix: Prefix of all names. None detects the wrappers' prefixes ``model.`` and ``module.``.
 
     Raises:
         ValueError: If there is no ``trunk.``, the trunk is not a torchvision ResNet, or queue and
@@ -155,7 +161,7 @@ def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conve
             "torchvision's names. For 3-D trunks, use tools/convert/from_pytorchvideo.py"
         )
     state: dict[str, Tensor] = {}
-    backbone: dict[str, Any] = {}
+    backbone: BackboneConfig = {}
     for part, own in _PARTS.items():
         found = {n.removeprefix(part): v for n, v in inner.items() if n.startswith(part)}
         if found and part.endswith("trunk."):  # check every name of an encoder

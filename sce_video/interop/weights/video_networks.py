@@ -24,7 +24,7 @@ gives the same function. Import requires these taps to be zero.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -34,33 +34,44 @@ from torch import Tensor
 
 from sce_video.models.backbones.common import STAGE_BLOCKS
 from sce_video.registry import MODELS
+from sce_video.utils.records import at
+
+#: Config of a backbone: its class as ``type``, and the arguments of the class.
+BackboneConfig = dict[str, Any]
 
 
 class Conversion(NamedTuple):
-    """Backbone weights under the names of this package or of another code base."""
+    """Backbone weights under the names of this package or of another code base.
+
+    Attributes:
+        state_dict: Weights by name.
+        backbone: Config of the backbone, which follows from the shapes of the weights.
+        prefix: Prefix that was removed from the names.
+        dropped: Names outside the backbone: heads, projectors, other branches.
+    """
 
     state_dict: dict[str, Tensor]
-    backbone: dict[str, Any]  # config that builds the backbone, found from the shapes
-    prefix: str  # prefix that was removed from the names
-    dropped: list[str]  # names outside the backbone: heads, projectors, other branches
+    backbone: BackboneConfig
+    prefix: str
+    dropped: list[str]
 
 
-def stored_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors by name, found directly or under ``state_dict`` or ``model_state``.
+def stored_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return a file's tensors by name, from ``state_dict``, ``model_state`` or the top level.
 
     Raises:
         ValueError: If there are no tensors.
     """
     for key in ("state_dict", "model_state"):
-        if isinstance(checkpoint.get(key), dict):
-            checkpoint = checkpoint[key]
+        if (inner := at(checkpoint, key, dict)) is not None:
+            checkpoint = inner
     weights = {name: value for name, value in checkpoint.items() if isinstance(value, Tensor)}
     if not weights:
-        raise ValueError(f"the file has no weights, only {', '.join(map(str, checkpoint))}")
+        raise ValueError(f"the file contains no weights, only {', '.join(map(str, checkpoint))}")
     return weights
 
 
-def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dict[str, Tensor]:
+def checked_weights(weights: dict[str, Tensor], backbone: BackboneConfig) -> dict[str, Tensor]:
     """Return the weights in the order of a backbone, with missing BN counters set to 0.
 
     Raises:
@@ -72,7 +83,7 @@ def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dic
     weights = weights | {name: torch.zeros((), dtype=torch.long) for name in counters}
     faults = {
         "missing": [name for name in wanted if name not in weights],
-        "of another shape": [
+        "of a different shape": [
             f"{name} {tuple(weights[name].shape)} instead of {tuple(like.shape)}"
             for name, like in wanted.items()
             if name in weights and weights[name].shape != like.shape
@@ -89,14 +100,18 @@ def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dic
 
 @dataclass(frozen=True)
 class _Names:
-    """Names of a ResNet's layers in a code base. {stage} counts from 1 and {res} from 2."""
+    """Names of a ResNet's layers in a code base.
+
+    In the names of blocks, {stage} is counted from 1 and {res} from 2. ``wrapper`` is the prefix of
+    all names in the code base's files.
+    """
 
     stem: tuple[str, str]
     block: str
     convolution: tuple[str, str]
     shortcut: tuple[str, str]
     head: str
-    wrapper: str = ""  # prefix in the code base's files
+    wrapper: str = ""
 
 
 _LAYOUTS = {
@@ -126,7 +141,7 @@ _LAYOUTS = {
 VIDEO_LAYOUTS = tuple(_LAYOUTS)
 _STEM = re.compile(r"(conv|bn)1\.(\w+)")
 _BLOCK = re.compile(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\w+)")
-#: Second convolutions of temporal basic blocks, by their names in this package
+#: Names, in this package, of the second convolutions of temporal basic blocks.
 _SECOND = re.compile(r"layer[34]\.\d+\.conv2\.weight")
 
 
@@ -152,10 +167,13 @@ def _names_of(kind: str, depth: int) -> tuple[str, ...]:
         return tuple(MODELS.build({"type": kind, "depth": depth, "base_channels": 1}).state_dict())
 
 
-def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> dict[str, Any]:
+def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> BackboneConfig:
     """Return the config of the network whose names differ least from the given names.
 
-    The network has this first convolution. Missing and unexpected names are reported for its depth.
+    Args:
+        stem: Weight of the first convolution, which determines class and width.
+        given: Names of the given weights.
+        names: Names in the code base; None for the names of this package.
     """
     kind, given = "ResNet3dSlowPath" if stem.ndim == 5 else "ResNet2d", set(given)
 
@@ -169,7 +187,7 @@ def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> dict[s
 
 
 def from_video_layout(
-    checkpoint: dict[str, Any], layout: str, prefix: str | None = None
+    checkpoint: Mapping[str, Any], layout: str, prefix: str | None = None
 ) -> Conversion:
     """Convert the backbone in a file of another code base to the names of this package.
 
@@ -183,7 +201,8 @@ def from_video_layout(
 
     Raises:
         ValueError: If the layout is unknown, the file contains no such network or several, or
-            tensors are missing, have another shape or no counterpart. The message lists them.
+            tensors are missing, have a different shape or have no counterpart. The message lists
+            these tensors.
     """
     if layout not in _LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
@@ -241,13 +260,12 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> Conversion:
     backbone = _nearest(stem, inner, None)
     if layout == "slowfast" and backbone["depth"] < 50:
         raise ValueError(
-            f"SlowFast has no network of depth {backbone['depth']} like ours: it builds res2 to "
-            "res5 with 256 to 2048 channels at every depth; 50 and 101 can be written"
+            f"SlowFast has no network of depth {backbone['depth']} like ours, because it builds "
+            "res2 to res5 with 256 to 2048 channels at every depth. Only 50 and 101 can be written"
         )
     weights = checked_weights(inner, backbone)
     if layout == "mmaction2":
-        # mmaction2's second convolution in a basic block has three taps, so pad this package's
-        # weights with zeros.
+        # mmaction2's second convolution in a basic block has three taps in time, so add zeros.
         for name, weight in weights.items() if _is_basic_3d(backbone) else ():
             if _SECOND.fullmatch(name):
                 weights[name] = torch.nn.functional.pad(weight, (0, 0, 0, 0, 1, 1))
@@ -257,7 +275,7 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> Conversion:
 
 
 def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
-    """Find the prefix of the first convolution's name, which blocks use as well."""
+    """Find the prefix of the first convolution, whose name also occurs in blocks."""
     whole = re.compile(rf"((?:.*\.)?)(?<!layer\d\.\d\.)(?<!layer\d\.\d\d\.){re.escape(stem)}")
     found = [match[1] for match in map(whole.fullmatch, weights) if match]
     if not found:
@@ -268,24 +286,24 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
     # If the file contains the authors' online encoder and its target, use the online encoder.
     found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
     if len(found) > 1:
-        raise ValueError(f"the file has several networks, give the prefix of one: {found}")
+        raise ValueError(f"the file contains several networks. Give one of the prefixes {found}")
     return found[0]
 
 
-def _is_basic_3d(backbone: dict[str, Any]) -> bool:
+def _is_basic_3d(backbone: BackboneConfig) -> bool:
     return backbone["type"] == "ResNet3dSlowPath" and backbone["depth"] < 50
 
 
-def _without_zero_taps(name: str, weight: Tensor, backbone: dict[str, Any]) -> Tensor:
+def _without_zero_taps(name: str, weight: Tensor, backbone: BackboneConfig) -> Tensor:
     """Convert (O, I, 3, 3, 3) to (O, I, 1, 3, 3) in mmaction2's second basic-block convolutions.
 
-    A weight that mmaction2 itself has trained has no zeros there, and is refused.
+    A weight that mmaction2 itself has trained has no zeros in its outer taps, and is refused.
     """
     if not (_is_basic_3d(backbone) and _SECOND.fullmatch(name)):
         return weight
     if weight.ndim != 5 or weight.shape[2] != 3 or weight[:, :, ::2].any():
         raise ValueError(
-            f"{name} covers three frames in mmaction2's network. ResNet3dSlowPath of depth "
-            f"{backbone['depth']} has one there, and cannot compute the same"
+            f"{name} covers three frames in mmaction2's network. In a ResNet3dSlowPath of depth "
+            f"{backbone['depth']}, it covers one frame and cannot compute the same"
         )
     return weight[:, :, 1:2].clone()

@@ -21,6 +21,7 @@ from sce_video.models.losses.siamese import check_temperature, full_precision
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
+from sce_video.utils.errors import Alarm
 from sce_video.utils.stored_arguments import PartConfig
 from sce_video.utils.tensors import DeferredNumber, LoggedValue
 
@@ -200,7 +201,9 @@ class SelfSupervisedModel(BaseModel):
             if hasattr(self, name):
                 check_temperature(name, getattr(self, name))
 
-    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+    def check_training(
+        self, num_samples: int, batch_size: int, num_views: int | None
+    ) -> Sequence[str | Alarm]:
         """Check whether the training data suit the method.
 
         Args:
@@ -209,7 +212,8 @@ class SelfSupervisedModel(BaseModel):
             num_views: Number of views, or None if it is not known before the first sample.
 
         Returns:
-            Warnings about data on which the method learns less.
+            Warnings about data on which the method learns less. An :class:`Alarm` is also written
+            to ``alarms.jsonl``.
 
         Raises:
             ValueError: If the method cannot be trained on these data.

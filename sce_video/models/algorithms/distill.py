@@ -19,6 +19,7 @@ from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss, full_precision
 from sce_video.models.modules import KeyQueue, queue_warnings
 from sce_video.registry import MODELS
+from sce_video.utils.errors import Alarm
 from sce_video.utils.stored_arguments import Entries, Outputs, PartConfig, Word
 from sce_video.utils.tensors import LoggedValue
 
@@ -104,7 +105,9 @@ class Distill(SelfSupervisedModel):
             raise ValueError(f"objective must be one of {known}, got {self.objective!r}")
         check_sce(self.lambda_, None, None, self.tau, self.tau_m)
 
-    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+    def check_training(
+        self, num_samples: int, batch_size: int, num_views: int | None
+    ) -> Sequence[str | Alarm]:
         """Return warnings about an unsuitable queue."""
         if self.objective != "relations":
             return []

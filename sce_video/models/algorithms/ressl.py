@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
 from sce_video.models.losses.sce_losses import ressl_loss, sharpness_warnings
 from sce_video.registry import MODELS
+from sce_video.utils.errors import Alarm
 from sce_video.utils.stored_arguments import Entries, PartConfig
 from sce_video.utils.tensors import LoggedValue
 
@@ -52,14 +53,16 @@ class ReSSL(SelfSupervisedModel):
         self.tau_m = tau_m
         self.check_settings()
 
-    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+    def check_training(
+        self, num_samples: int, batch_size: int, num_views: int | None
+    ) -> Sequence[str | Alarm]:
         """Return warnings about an unsuitable queue or temperature.
 
         Raises:
             ValueError: If the views form no pairs.
         """
         warnings = super().check_training(num_samples, batch_size, num_views)
-        return warnings + sharpness_warnings(self.tau, self.tau_m)
+        return [*warnings, *sharpness_warnings(self.tau, self.tau_m)]
 
     def chance_level(self) -> float:
         """Return log(K), the loss if query and queue are unrelated. The positive has no logit."""

@@ -13,6 +13,7 @@ from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
 from sce_video.models.losses.sce_losses import SCETerms, check_sce, sce_terms, sce_warnings
 from sce_video.models.modules import check_momentum
 from sce_video.registry import MODELS
+from sce_video.utils.errors import Alarm
 from sce_video.utils.stored_arguments import Entries, PartConfig
 from sce_video.utils.tensors import LoggedValue
 
@@ -82,14 +83,16 @@ class SCE(SelfSupervisedModel):
         check_momentum(self.momentum)
         check_sce(self.lambda_, self.mu, self.eta, self.tau, self.tau_m, self.mask_positive)
 
-    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+    def check_training(
+        self, num_samples: int, batch_size: int, num_views: int | None
+    ) -> Sequence[str | Alarm]:
         """Return warnings about an unsuitable queue or objective.
 
         Raises:
             ValueError: If the views form no pairs.
         """
         warnings = super().check_training(num_samples, batch_size, num_views)
-        return warnings + sce_warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m)
+        return [*warnings, *sce_warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m)]
 
     def chance_level(self) -> float:
         """Return the loss if query and keys are unrelated, which is log(K+1) for eq. 9."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.utils.distributed import gather_samples
-from sce_video.utils.errors import NamedWarning
+from sce_video.utils.errors import Alarm
 
 
 class KeyQueue(nn.Module):
@@ -84,7 +84,7 @@ class KeyQueue(nn.Module):
 
 def queue_warnings(
     size: int, num_samples: int, batch_size: int, num_target_views: int | None
-) -> list[str]:
+) -> list[str | Alarm]:
     """Return warnings about a queue whose size does not suit the data.
 
     Args:
@@ -94,16 +94,16 @@ def queue_warnings(
             each target view.
         num_target_views: Number of target views, or None if it is not known.
     """
-    warnings: list[str] = []
+    warnings: list[str | Alarm] = []
     if size > num_samples:
         text = (
             f"the queue holds {size} keys and there are {num_samples} training samples, so every "
             "sample is among its own negatives. Set model.queue_size below the number of samples"
         )
-        warnings.append(NamedWarning(text, "queue_size", size, num_samples))
+        warnings.append(Alarm(text, "queue_size", size, num_samples))
     made = batch_size * (num_target_views or 1)
     if size >= made:
-        return warnings + uneven_queue_warnings(size, batch_size)
+        return [*warnings, *uneven_queue_warnings(size, batch_size)]
     advice = f"Set model.queue_size to {made} or a multiple"
     if made > num_samples:  # a queue of this size would lead to the warning above
         advice = f"Use a smaller batch, because the queue can have at most {num_samples} keys"

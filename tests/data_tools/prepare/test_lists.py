@@ -97,8 +97,8 @@ def test_crashes_affect_one_file_only(tmp_path):
     assert list(found) == [*names, "gone"]  # in the order of the files
     assert {name: reason for name, reason in found.items() if reason is not None} == {
         "bad": "bad",
-        "crash": "the decoder crashed: the process was killed by SIGKILL, as the one before: "
-        "memory ran out, or somebody ended them",
+        "crash": "the decoder crashed: the process was killed by SIGKILL, like the process before "
+        "it. Memory ran out, or somebody ended both",
         "error": "KeyError: 'error'",
         "gone": "there is no such file",
     }

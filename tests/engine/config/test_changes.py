@@ -10,8 +10,8 @@ from mmengine.config import Config
 from mmengine.config.config import ConfigDict
 
 from sce_video.engine.config.changes import available_settings
-from sce_video.engine.config.check import known_keys, options_of_settings
-from sce_video.engine.config.load import load_config
+from sce_video.engine.config.check import known_keys
+from sce_video.engine.config.load import load_config, options_of_settings
 from sce_video.engine.recipes import methods
 from sce_video.registry import HOOKS, TRANSFORMS
 
@@ -108,7 +108,7 @@ def test_an_option_finds_a_step_by_name_or_number(base, part):
         ),
         (
             f"{PIPELINE}.Flip.prob=1",
-            ["'Flip' is ambiguous", "the entries 2 and 3", f"use a number, {PIPELINE}.2"],
+            ["'Flip' is ambiguous", "the entries 2 and 3", f"Use a number, {PIPELINE}.2"],
         ),
         (
             f"{PIPELINE}.StepTestClips.num_frmes=16",
@@ -271,7 +271,10 @@ def test_configs_of_mmaction2_are_inherited_without_pkg_resources(tmp_path, monk
         ("custom_imports = dict(imports=['no_such_package'])", "Add the folder of the module to"),
         ("_base_ = ['base.py', 'same.py']", "Duplicate keys: {'custom_hooks'}"),
         ("_base_ = 'nowhere::a/b.py'", "inherits from nowhere, which is not installed"),
-        ("_base_ = 'lazy.py'", "lazy.py, which has imports. Inherit it by read_base()"),
+        (
+            "_base_ = 'lazy.py'",
+            "lazy.py, which contains imports. Inherit from it with read_base()",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error(base, text, message):

@@ -83,7 +83,7 @@ def test_a_variable_without_effect_is_warned_of(checked):
         ("optim_wrapper.optimizer.type=SDG", "optimizer.type: .* did you mean SGD"),
         ("train_dataloader.dataset.pipeline.RandomClips.type=RandmClips", "did you mean RandomC"),
         ("model.projector.type=MLPP", "model.projector.type: .* did you mean MLP"),
-        ("train_cfg.type=Qqqq", "train_cfg.type: .* name its module by --import"),
+        ("train_cfg.type=Qqqq", "train_cfg.type: .* name its module with --import"),
         ("model.queue_size=1.5", "model.queue_size: give a whole number, got 1.5"),
         ("model.symmetric=3", "model.symmetric: give True or False, got 3"),
         ("model.target_views=[0,x]", "model.target_views: give a list of values .* or None"),

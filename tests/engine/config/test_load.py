@@ -73,9 +73,9 @@ def test_a_mistyped_key_is_refused_with_a_suggestion(option, suggestion):
     ("option", "message"),
     [
         ("model.backbone=resnet", "is a dict with the keys type, depth"),
-        (f"{PIPELINE}=3", rf"is a list of \d dicts: .* for example {PIPELINE}.OpenVideo.type"),
-        ("model.tau=O.1", "give a number, got 'O.1'"),
-        ("train_dataloader.persistent_workers=Flase", "give true or false, got 'Flase'"),
+        (f"{PIPELINE}=3", rf"is a list of \d dicts. .* for example {PIPELINE}.OpenVideo.type"),
+        ("model.tau=O.1", "Give a number, got 'O.1'"),
+        ("train_dataloader.persistent_workers=Flase", "Give true or false, got 'Flase'"),
         ("model.tau.start=1", "model.tau is 0.1, which has no keys"),
         ("param_scheduler.0.type=LinearLR", "has no list param_scheduler"),
     ],
@@ -182,7 +182,9 @@ def test_sweeps_are_found_by_path_and_name(repo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in (expected, "configs/sweeps/video_lambda.py", "video_lambda", "video_lambda.py"):
         assert find_sweep(name) == expected
-    with pytest.raises(FileNotFoundError, match=r"no sweep video_lamda; similar.*video_lambda"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no sweep video_lamda; similar.*video_lambda"
+    ):
         find_sweep("video_lamda")
     with pytest.raises(FileNotFoundError, match="no sweep elsewhere/video_lambda.py"):
         find_sweep("elsewhere/video_lambda.py")

@@ -72,7 +72,7 @@ def test_a_resumed_training_equals_the_unbroken_one(videos, tmp_path, monkeypatc
     assert whole.iter == 11 and whole.epoch == whole.max_epochs == 4
     rows = [json.loads(line) for line in (tmp_path / "whole" / HISTORY).read_text().splitlines()]
     (said,) = [row for row in rows if row["event"] == "replanned"]
-    assert said["epochs"] == 4 and "11 steps fit into them, not 45" in said["message"]
+    assert said["epochs"] == 4 and "11 steps fit into the budget, not 45" in said["message"]
     assert whole.model.momentum > 0.999  # its schedule ends at 1
     _, before = train(config(tmp_path / "run"), 5, slow_clock(5))
     cfg = config(tmp_path / "run")

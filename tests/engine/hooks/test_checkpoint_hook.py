@@ -125,7 +125,7 @@ def test_outdated_copies_stay_and_a_failed_upload_is_repeated(tmp_path, monkeypa
     failing[:] = ["epoch_2.pth"] * 2
     hook.after_checkpoint(runner, tmp_path / "epoch_2.pth")
     hook.after_stop(runner)
-    assert "is not complete, 2 failed attempts: 1 checkpoint (epoch_2.pth) could" in said[-1]
+    assert "is incomplete, 2 failed attempts. 1 checkpoint (epoch_2.pth) could" in said[-1]
     assert str(tmp_path) in said[-1]
 
 

@@ -202,7 +202,7 @@ def test_pickled_code_in_weights_is_not_run(folder, tmp_path):
 
     (folder / "model.safetensors").unlink()
     torch.save({"conv_stem.weight": Attack()}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="more than plain data and is not loaded"):
+    with pytest.raises(ValueError, match="more than plain data. It is not loaded"):
         load_model(folder)
     assert not (tmp_path / "ran").exists()
 

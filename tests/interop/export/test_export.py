@@ -214,6 +214,8 @@ def test_what_exists_stays_and_what_fails_leaves_nothing(index, tmp_path, to):
         export(index.folder, to, out)
     assert not [path for path in tmp_path.iterdir() if "out" in path.name]
     out.write_text("mine")
-    with pytest.raises(FileExistsError, match="exists: remove it, or give another --out"):
+    with pytest.raises(
+        FileExistsError, match="already exists. Remove it, or give a different --out"
+    ):
         sce_video.export(index.folder, to=to, out=out)
     assert out.read_text() == "mine"

@@ -119,7 +119,7 @@ def test_onnx_of_a_resnet_agree_clip_by_clip(exported, folder_classifier, capsys
         runner(exported)(clips)[0], reference(model, clips), rtol=0, atol=1e-4
     )
     assert export.main([str(folder_classifier), "--to", "onnx", "--out", str(exported)]) == 2
-    assert "exists: remove it" in capsys.readouterr().err
+    assert "already exists. Remove it" in capsys.readouterr().err
 
 
 def run_example(*words: object) -> str:

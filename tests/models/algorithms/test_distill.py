@@ -166,7 +166,7 @@ def test_wrong_settings_and_a_missing_teacher():
             build(**changes)
     model = build("relations")
     (warning,) = model.check_training(7, 4, 1)
-    assert "queue holds 8 keys and there are 7" in warning
+    assert "queue holds 8 keys and there are 7" in str(warning)
     assert build().check_training(7, 4, 1) == []
     model.set_teacher(None)
     with pytest.raises(ValueError, match="Distill has no teacher"):

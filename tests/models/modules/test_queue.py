@@ -70,4 +70,4 @@ def test_nothing_enters_before_commit_and_discarded_keys_never_do():
 )
 def test_queues_that_do_not_suit_the_data_are_warned_of(size, batch, target_views, match):
     warnings = queue_warnings(size, 100, batch, target_views)
-    assert not warnings if match is None else re.search(match, warnings[0])
+    assert not warnings if match is None else re.search(match, str(warnings[0]))
