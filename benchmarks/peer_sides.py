@@ -179,8 +179,8 @@ def _our_files(path: str, samples: int) -> Any:
 
 @functools.cache
 def _our_table(path: str, samples: int) -> Any:
-    from sce_video.data_tools.tables.video_row import RowSource, video_row
-    from sce_video.data_tools.tables.writer import TableWriter, write_rows
+    from sce_video.data_tools.table_writer import TableWriter, write_rows
+    from sce_video.data_tools.video_row import RowSource, video_row
     from sce_video.datasets import LanceVideoDataset
 
     made = os.path.join(tempfile.mkdtemp(prefix="table_", dir=os.path.dirname(path)), "t.lance")

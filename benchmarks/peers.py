@@ -37,7 +37,6 @@ from peer_sides import CLIP_SECONDS, FRAMES, SIDES, SIZE, Job
 from peer_steps import SIZES
 
 from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
-from sce_video.data_tools.repack.encode import Job as RepackJob
 from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 from sce_video.datasets.readers import AvReader
@@ -198,7 +197,7 @@ def repacked(args: argparse.Namespace, files: list[str]) -> list[str]:
     for number, file in enumerate(files):
         target = args.out / "repacked" / f"{number}_{Path(file).stem}.mp4"
         target.unlink(missing_ok=True)
-        repack_file(RepackJob(file, str(target), Settings(), EncoderLimits(min_psnr=0.0)))
+        repack_file(file, str(target), Settings(), EncoderLimits(min_psnr=0.0))
         made.append(str(target))
     return made
 

@@ -29,7 +29,7 @@ from mmengine.registry import init_default_scope
 from peer_sides import CLIP_SECONDS, FRAMES, SIZE
 from peers import originals, repacked
 
-from sce_video.data_tools.tables.fill import import_videos
+from sce_video.data_tools.table_fill import import_videos
 from sce_video.engine.runner import VideoRunner
 from sce_video.options.prepare import ImportOptions
 from sce_video.utils.command import command

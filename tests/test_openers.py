@@ -10,8 +10,8 @@ import pytest
 
 from sce_video.curation.selection import read_decisions
 from sce_video.datasets.ava import read_key_frames
+from sce_video.datasets.image_datasets import read_label_table
 from sce_video.datasets.labelled import read_labelled
-from sce_video.datasets.labels import read_label_table
 from sce_video.datasets.segments import read_segments
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file
 from sce_video.engine.work_dir import LOCK, is_locked

@@ -78,7 +78,7 @@ WRITERS = {
     ),
     "problems.tsv": lambda p, n: write_table(p, [Problem("missing", f"{n}.mp4", 1, "no " * 40)]),
     "ava.csv": lambda p, n: write_result_csv(
-        p, detections(n), [Action(1, "sit"), Action(2, "run")]
+        p, detections(n), [Action(1, "sit", True), Action(2, "run", True)]
     ),
 }
 

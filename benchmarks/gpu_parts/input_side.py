@@ -24,7 +24,6 @@ from step_process import Step
 from gpu_parts.part import Part
 from gpu_parts.training_step import BEST, job_of
 from sce_video.data_tools.generated import generate_toy_actions
-from sce_video.data_tools.repack.encode import Job as RepackJob
 from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 
@@ -42,7 +41,7 @@ def make_videos(part: Part) -> dict[str, Any]:
 
     def one(path: Path) -> None:
         made = target / f"{path.parent.name}_{path.name}"
-        repack_file(RepackJob(str(path), str(made), Settings(), EncoderLimits(min_psnr=0.0)))
+        repack_file(str(path), str(made), Settings(), EncoderLimits(min_psnr=0.0))
 
     with ThreadPoolExecutor(cores) as pool:
         list(pool.map(one, sorted((root / "train").rglob("*.mp4"))))

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _generate(name, rest, prog)
     parser = parser_of(PrepareOptions, prog, {"name", *options_left_out(name)})
     parser.description = f"Prepare {DATA_SETS[name].about}."
-    from sce_video.data_tools.prepare.data_sets import layout, prepare
+    from sce_video.data_tools.prepare import layout, prepare
 
     if {"-h", "--help"} & {*rest}:
         parser.epilog = f"ROOT contains the unpacked official downloads:\n{layout(name)}"
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _generate(name: str, words: Sequence[str], prog: str) -> int:
     """Generate the dataset, and return 0."""
-    from sce_video.data_tools.prepare.data_sets import prepare_digits, prepare_toy_actions
+    from sce_video.data_tools.prepare import prepare_digits, prepare_toy_actions
 
     if name == "digits":
         result = prepare_digits(read(parser_of(DigitsOptions, prog), DigitsOptions, words))

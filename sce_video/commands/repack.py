@@ -11,7 +11,7 @@ def main(options: RepackOptions) -> int:
     """Repack the videos, and return 1 if some of them failed, else 0."""
     from sce_video.data_tools.repack.repack_job import repack
     from sce_video.data_tools.repack.repack_report import describe_repack
-    from sce_video.data_tools.tables.writer import describe_import
+    from sce_video.data_tools.table_writer import describe_import
 
     result = repack(options)
     if result.rows is not None:

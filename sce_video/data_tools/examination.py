@@ -1,10 +1,9 @@
-"""Facts about a file that only decoding it completely reveals."""
+"""Facts about a file that are known only after all of it was decoded."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,12 @@ import av.logging
 import numpy as np
 
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import best_video_stream, decoder_options, open_container
+from sce_video.datasets.readers.av_file import (
+    best_video_stream,
+    decoder_options,
+    demux_packets,
+    open_container,
+)
 from sce_video.datasets.readers.base import (
     DecodeLimits,
     FrameCountError,
@@ -28,9 +32,9 @@ from sce_video.options.shared import MAX_PIXELS
 
 @dataclass(frozen=True)
 class _ToleranceSettings:
-    """Tolerances within which a header's deviation is not reported. The larger one applies."""
+    """Deviations of a header that are not reported. The larger tolerance applies."""
 
-    #: Share of the stated value, to allow for rounded durations of long videos.
+    #: Share of the stated value, because durations of long videos may be rounded.
     share: float = 0.1
     #: A writer may count one or two frames that it does not write.
     frames: int = 2
@@ -39,32 +43,33 @@ class _ToleranceSettings:
 
 
 _TOLERANCE = _ToleranceSettings()
-#: Bytes of an MPEG-4 picture that is "not coded": the frame before it stays, and none decodes.
+#: Largest size in bytes of an MPEG-4 picture that is "not coded". It stands for a repetition of the
+#: previous frame, and decoding it returns no frame.
 _NOT_CODED = 19
 
 
 @dataclass(frozen=True, kw_only=True)
 class VideoFacts:
-    """Facts that decoding a video stream has found, and facts that its container states.
+    """Facts about a video stream that were found by decoding it, or that its container states.
 
     Attributes:
-        frames: Usable frames, excluding frames between a damaged packet and the next key frame, as
-            :class:`AvReader` does.
+        frames: Number of usable frames. As in :class:`AvReader`, frames between a damaged packet
+            and the next key frame are not usable.
         seconds: Duration of the usable frames.
-        packets: Frames that the file should have.
-        refused: Packets that the decoder rejects.
-        damaged: Frames in which the decoder concealed errors.
-        hidden: Samples without a frame of their own, because an edit list hides it or it was
-            dropped when recording.
-        restarts: Places where the clock of the timestamps restarts or jumps.
+        packets: Number of frames that the file should contain.
+        refused: Number of packets that the decoder rejects.
+        damaged: Number of frames in which the decoder concealed errors.
+        hidden: Number of samples without a frame, because an edit list hides it or the recorder
+            dropped it.
+        restarts: Number of places where the timestamps restart or jump.
         container: FFmpeg's names of the container, separated by commas.
         codec: FFmpeg's name of the codec.
         height: Height of the frames, pixels.
         width: Width of the frames, pixels.
-        header_frames: Stated number of frames, without hidden samples; None if none is stated.
-        header_seconds: Stated duration; None if none is stated.
-        header_of_file: Whether the stated duration is the duration of the container, which includes
-            audio, and not the duration of the video stream.
+        header_frames: Stated number of frames, without hidden samples; None if it is not stated.
+        header_seconds: Stated duration; None if it is not stated.
+        header_of_file: Whether the stated duration is the duration of the whole file, which
+            includes audio, and not the duration of the video stream.
     """
 
     frames: int
@@ -84,8 +89,8 @@ class VideoFacts:
 
     @property
     def incomplete(self) -> str | None:
-        """Return how the stream fails to decode completely; None if it does not fail."""
-        # A truncated file has fewer packets than its header states, if it states a number.
+        """Return why the stream does not decode completely; None if it does."""
+        # A truncated file has fewer packets than its header states.
         expected = max(self.packets, self.header_frames or 0)
         if self.refused:
             packets = f"{self.refused} packet{'s' if self.refused != 1 else ''}"
@@ -102,19 +107,19 @@ class VideoFacts:
 
     @property
     def wrong_header(self) -> str | None:
-        """Return how the header of a complete file differs from its frames; None if it does not."""
+        """Return how the header differs from the frames of a complete file; None if they agree."""
         counted, stated, seconds = self.header_frames, self.header_seconds, self.seconds
         if counted and _less(counted, self.frames, _TOLERANCE.frames):
-            return f"the header states {counted} frames, {self.frames} decode"
+            return f"the header states {counted} frames, but {self.frames} decode"
         tolerance = _TOLERANCE.seconds
         if stated and (_less(stated, seconds, tolerance) or _less(seconds, stated, tolerance)):
             whose = f"{stated:.2f} s for {'the file' if self.header_of_file else 'the video'}"
-            return f"the header states {whose}, its frames last {seconds:.2f} s"
+            return f"the header states {whose}, but its frames last {seconds:.2f} s"
         return None
 
 
 def _less(value: float, other: float, tolerance: float) -> bool:
-    """Return whether a value is smaller than the other by more than the tolerance and a tenth."""
+    """Return whether a value is below the other by more than the tolerance and a tenth."""
     return other - value > max(tolerance, _TOLERANCE.share * other)
 
 
@@ -124,10 +129,10 @@ class FileFacts:
 
     Attributes:
         outcome: ``decoded`` (at least some frames), ``unreadable``, ``timeout``, ``missing`` or
-            ``crash``, which also covers other failures of the process.
-        error: Reason of the failure; None with ``decoded``.
+            ``crash``. Other failures of the process count as crashes.
+        error: Reason of the failure; None if the file was decoded.
         video: Facts about the video; None unless it was decoded.
-        max_pixels: Largest height x width of frames that were decoded.
+        max_pixels: Largest number of pixels that a frame could have to be decoded.
     """
 
     outcome: str
@@ -135,23 +140,14 @@ class FileFacts:
     video: VideoFacts | None = None
     max_pixels: int = 0
 
-    @classmethod
-    def from_record(cls, facts: Mapping[str, Any]) -> FileFacts:
-        """Return facts that ``asdict`` has stored. An unknown form counts as not examined."""
-        try:
-            video = facts["video"]
-            return cls(**{**facts, "video": None if video is None else VideoFacts(**video)})
-        except (TypeError, KeyError):
-            return cls(outcome="crash", error="its record has another form")
-
 
 def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> FileFacts:
     """Decode a file from its first to its last frame, without keeping the frames.
 
     Args:
-        path: The file.
-        seconds: Seconds that it may take.
-        max_pixels: Height x width of the largest frames that are decoded.
+        path: Path of the file.
+        seconds: Time limit in seconds.
+        max_pixels: Largest number of pixels (height x width) that a frame may have.
     """
     av.logging.set_libav_level(av.logging.FATAL)
     deadline = time.monotonic() + seconds
@@ -160,8 +156,8 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> Fil
         limits = DecodeLimits(max_pixels)
         with AvReader(path, deadline=deadline, limits=limits) as reader:
             video = _decode_all(path, deadline, limits, reader)
-            # Frames between a damaged packet and the next key frame decode but show garbage. So for
-            # a damaged file, only the frames that the reader returns are counted.
+            # Frames between a damaged packet and the next key frame decode, but show garbage. If
+            # the file is damaged, count only the frames that the reader returns.
             if video.frames != video.packets or video.refused:
                 try:
                     reader.read(np.array([len(reader.timestamps) - 1]))
@@ -182,7 +178,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> Fil
 
 def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvReader) -> VideoFacts:
     frames = refused = damaged = samples = hidden = skipped = 0
-    end = None  # end of the last packet, in container ticks
+    end = None  # end of the last packet, in ticks of the container
     with open_container(path, decoder_options=decoder_options(limits)) as container:
         stream = best_video_stream(path, container)
         codec = stream.codec_context
@@ -193,10 +189,12 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
         codec.thread_count = 1  # there is one process per core
         for packet in demux_packets(container, stream):
             check_deadline(path, deadline)
+            if packet is None:
+                continue
             if packet.dts is not None:
                 samples, end = samples + 1, max(end or 0, packet.dts + 1)
                 hidden += packet.is_discard or not packet.size
-                if not packet.size:  # decoding it would end the stream
+                if not packet.size:  # decoding an empty packet would end the stream
                     continue
             try:
                 decoded = packet.decode()
@@ -210,7 +208,7 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
             frames += len(decoded)
             damaged += sum(frame.is_corrupt for frame in decoded)
         if container.format.name == "avi":
-            hidden = (end or 0) - samples  # one tick per frame, including dropped and empty frames
+            hidden = (end or 0) - samples  # a tick per frame, also for dropped and empty frames
         hidden = _hidden_samples(container, stream, hidden, samples) + skipped
     if frames == 0:
         raise VideoDecodeError(path, "no frame can be decoded")
@@ -227,7 +225,7 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
         height=height,
         width=width,
         header_frames=max(0, counted - hidden) or None if counted else None,
-        # If the clock restarts, FFmpeg has computed the duration from the first and the last
+        # If the clock restarts, FFmpeg computes a wrong duration from the first and the last
         # timestamp.
         header_seconds=None if reader.restarts else stated,
         header_of_file=of_file,
@@ -235,15 +233,16 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
 
 
 def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> int:
-    """Return how many of the samples that the header counts have no frame of their own.
+    """Return the number of samples that the header counts although they have no frame.
 
     Args:
         container: Container that was demuxed to its end.
         stream: Video stream of the container.
-        found: Number of hidden and empty packets, and for an AVI file of ticks without a packet.
-        samples: All packets.
+        found: Number of hidden and empty packets. For an AVI file, number of ticks without a
+            packet.
+        samples: Number of all packets.
     """
-    # FFmpeg's index (PyAV 18) lists what the packets must give.
+    # FFmpeg's index (PyAV 18) lists the samples that the packets must contain.
     entries = list(getattr(stream, "index_entries", ()))
     stored = [entry for entry in entries if entry.size]
     if container.format.name == "avi":
@@ -257,23 +256,12 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
     return max(0, found)
 
 
-def demux_packets(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the packets of a stream, in a truncated file up to its end."""
-    packets = container.demux(stream)
-    try:
-        yield from packets
-    except (av.FFmpegError, OSError, IndexError):
-        return  # truncated: the frame counts show it
-    finally:
-        packets.close()  # see AvFile.packets
-
-
-#: The form of Matroska's DURATION tags, 00:00:10.333.
+#: A DURATION tag of Matroska, such as 00:00:10.333.
 _CLOCK = re.compile(r"(\d+):(\d+):(\d+(?:\.\d*)?)")
 
 
 def _stated_seconds(container: Any, stream: Any) -> tuple[float | None, bool]:
-    """Return the stated duration, and whether it is the duration of the whole file."""
+    """Return the stated duration in seconds, and whether it belongs to the whole file."""
     clock = _CLOCK.fullmatch(stream.metadata.get("DURATION", ""))
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base), False

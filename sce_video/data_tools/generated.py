@@ -1,11 +1,11 @@
-"""Toy-action videos: generated, labelled h264 files, for the quickstart and for experiments.
+"""Toy-action videos and digits: generated data for the quickstart and for experiments.
 
-A class is **what** moves (the pattern of a disc: stripes, checks or rings) and **how** it moves
-(bouncing along straight lines, moving in a circle, shaking, or growing and shrinking in place).
-Neither alone determines the class. Mirroring, reversing or recolouring a video keeps its class:
+A toy-action video is an h264 file. Its class consists of **what** moves (a disc with stripes,
+checks or rings) and **how** the disc moves (it bounces, circles, shakes or pulses). Neither of them
+determines the class alone. A mirrored, reversed or recoloured video keeps its class, because
 position, size, direction, speed, phase, orientation, shades and background are random. Light and
-background drift, so two clips of a video share little except what moves and how. The colours are
-muted, because with bright random colours a network matches two views only by colour.
+background drift, so that two clips of a video have little in common except its class. The colours
+are muted, because a network matches two views by bright random colours alone.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ import cv2
 import numpy as np
 
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.files import read_text, write_bytes, write_text
+from sce_video.utils.files import read_json, write_bytes, write_text
 
 WHATS = ("stripes", "checks", "rings")
 HOWS = ("bounce", "circle", "shake", "pulse")
 CLASSES = tuple(f"{what}_{how}" for what in WHATS for how in HOWS)
 PARTS = ("train", "val", "test")
 MANIFEST = "manifest.json"
-# Increase whenever the frames change, so that a folder of older files is not mistaken for these.
+# Increase this number whenever the frames change, so that older files are not mistaken for new
+# ones.
 _VERSION = 2
 _MIDDLE = 128  # mean grey level of backgrounds and discs
 _NOISE = 2.0  # standard deviation, grey levels
 _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
-#: A disc in T frames: x of its centre from the left edge, y from the top edge, and its radius, each
-#: (T,) in units of the frame's side.
+#: Motion of a disc in T frames: x and y of its centre from the upper left corner, and its radius,
+#: each (T,) in units of the frame's side.
 Motion = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -55,9 +56,8 @@ def generate_toy_actions(
 ) -> Path:
     """Write ``root/PART/CLASS/NUMBER.mp4`` and a manifest; existing videos are kept.
 
-    The frames of a video depend only on ``seed``, its part and its number. A part stays the same
-    whatever the sizes of the others, and no two parts share a random draw. To resume an interrupted
-    run, call this function again. Parts that the folder lacks are added to it.
+    The frames of a video depend only on the seed, its part and its number, and not on the sizes of
+    the parts. To resume an interrupted run or to add parts, call this function again.
 
     Args:
         root: Folder to write to; made if needed.
@@ -68,14 +68,14 @@ def generate_toy_actions(
         num_frames: Frames per video.
         fps: Frames per second.
         workers: Threads that render and encode.
-        overwrite: Whether to replace the videos of a folder that was made with other parameters.
+        overwrite: Whether to replace videos that were made with different parameters.
 
     Returns:
         ``root`` as a path.
 
     Raises:
-        ValueError: If a parameter is out of range, or if the folder was made with other parameters
-            or contains other files.
+        ValueError: If a parameter is out of range, or if the folder contains other files or videos
+            that were made with different parameters.
     """
     root = Path(root)
     if set(num_videos) - set(PARTS) or not num_videos:
@@ -104,11 +104,11 @@ def generate_toy_actions(
         rng = np.random.default_rng([seed, PARTS.index(part), number])
         what, how = CLASSES[number % len(CLASSES)].split("_")
         frames = render_toy_action(what, how, rng, size=size, num_frames=num_frames, fps=fps)
-        # All frames are key frames, so reading four of sixty frames decodes only four.
+        # All frames are key frames, so only requested frames must be decoded.
         encoded = encode_h264(frames, fps, {"crf": "18", "tune": "fastdecode", "g": "1"})
         write_bytes(_video_path(root, part, number), encoded)
 
-    # Every video has a random generator of its own, so threads may take them in any order.
+    # Every video has its own random generator, so threads may make videos in any order.
     with ThreadPoolExecutor(workers) as pool:  # numpy and the encoder release the GIL
         for _ in pool.map(write, todo):
             pass
@@ -116,10 +116,10 @@ def generate_toy_actions(
 
 
 def write_pattern_lists(root: str | Path) -> list[Path]:
-    """Write ``root/PART_patterns.txt``: the videos of each part, labelled only by their pattern.
+    """Write lists ``root/PART_patterns.txt`` of videos that are labelled only by their pattern.
 
-    The lists are meant for image networks, because a frame shows what moves but not how. Labels are
-    positions in ``WHATS``, and the paths in the lists are relative to ``root``. Returns the lists.
+    The lists are meant for image networks, because a frame shows what moves, but not how. Labels
+    are positions in ``WHATS``, and paths are relative to ``root``. Return the paths of the lists.
     """
     root = Path(root)
     lists = []
@@ -155,7 +155,7 @@ def render_toy_action(
     seconds = np.arange(num_frames, dtype=np.float32) / fps
     x, y, radius = (moved[:, None, None] for moved in _draw_motion(how, rng, seconds))
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size
-    # Relative to the disc's centre, in disc radii.
+    # Distances from the disc's centre in disc radii.
     dx = (centres[None, None, :] - x) / radius  # (T, 1, W)
     dy = (centres[None, :, None] - y) / radius  # (T, H, 1)
     distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
@@ -166,7 +166,7 @@ def render_toy_action(
     disc = (low + high) / 2 + (high - low) / 2 * pattern
     grey = _draw_background(rng, size, num_frames)
     grey += mask * (disc - grey)
-    # Contrast and brightness oscillate independently, so that light does not identify a video.
+    # Contrast and brightness oscillate, so that the light does not identify a video.
     phases, speeds = rng.uniform(0, 2 * math.pi, size=2), rng.uniform(1.5, 3.0, size=2)
     swings = 0.3 * np.sin(phases[:, None] + speeds[:, None] * (np.arange(num_frames) / fps))
     contrast, brightness = 1 + swings[0], 60 * swings[1]
@@ -182,7 +182,7 @@ def render_toy_action(
 
 
 def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Motion:
-    """Draw the motion of the disc, float32; sizes of all motions have the same distribution."""
+    """Draw the motion of a disc, float32. Its size has the same distribution for all motions."""
     still = np.ones_like(seconds)
     radius = rng.uniform(0.27, 0.39)
     x, y = rng.uniform(0.3, 0.7, size=2).tolist()
@@ -197,7 +197,7 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
         x, y = rng.uniform(0.42, 0.58, size=2).tolist()
         around = phase + 2 * math.pi * turns
         return x + reach * np.cos(around), y + reach * np.sin(around), radius * still
-    # Stay in place, except for a slow drift, so that the position does not identify a video.
+    # The disc drifts slowly, so that its position does not identify a video.
     drift = rng.uniform(0, 2 * math.pi) + rng.uniform(0.6, 1.2) * seconds
     centre_x, centre_y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
     if how == "shake":
@@ -209,7 +209,7 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
 
 
 def _reflected(position: np.ndarray) -> np.ndarray:
-    """Return a straight path, reflected at two walls: 0.15 and 0.85."""
+    """Reflect a straight path at two walls, at 0.15 and 0.85."""
     return 0.85 - np.abs((position - 0.15) % 1.4 - 0.7)
 
 
@@ -248,15 +248,14 @@ def _video_path(root: Path, part: str, number: int) -> Path:
 
 
 def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> bytes:
-    """Return an mp4 of frames (T, H, W, 3) uint8 RGB.
+    """Encode RGB frames as the content of an mp4 file.
 
-    The bytes are the same every time, because one thread encodes with a preset that looks at no
-    later frames.
+    The bytes are reproducible, because one thread encodes with a preset that does not look ahead.
 
     Args:
         frames: Frames (T, H, W, 3) uint8 of even height and width.
         fps: Frames per second.
-        options: Options of x264: ``crf``, ``g`` (frames from one key frame to the next), ``tune``.
+        options: Options of x264: ``crf``, ``g`` (distance of key frames), ``tune``.
     """
     encoded = io.BytesIO()
     options = {"preset": "ultrafast", "threads": "1", **options}
@@ -271,10 +270,10 @@ def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> byt
 
 
 def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
-    """Check or write the folder's manifest; with overwrite remove videos of other parameters."""
+    """Check and write the folder's manifest. ``overwrite`` removes videos of other parameters."""
     manifest = root / MANIFEST
     if manifest.exists():
-        found = json.loads(read_text(manifest))
+        found = read_json(manifest)
         old, new = found.get("num_videos", {}), parameters["num_videos"]
         changed = [
             f"number of {part} videos" for part in new if old.get(part, new[part]) != new[part]
@@ -289,40 +288,35 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
                     video.unlink()
         else:
             raise ValueError(
-                f"{root} contains toy actions made with another {', '.join(changed)}: "
-                "choose another folder, or overwrite=True to replace them"
+                f"{root} contains toy actions with a different {', '.join(changed)}. Choose "
+                "another folder, or set overwrite=True to replace them"
             )
     elif root.exists() and any(root.iterdir()):
         raise ValueError(
-            f"{root} is not empty and does not contain toy actions: choose another folder"
+            f"{root} is not empty and does not contain toy actions. Choose another folder"
         )
     write_text(manifest, json.dumps(parameters, indent=1) + "\n")
 
 
-#: Published digits: the test part of UCI's "Optical Recognition of Handwritten Digits" in 8x8
-#: shades.
-_DIGITS_SHAPE = (1797, 8, 8)
-#: Largest shade of a pixel, which is the number of inked cells among 4x4 cells of the original
-#: scan.
+#: Largest shade of a pixel, which counts the inked cells among 4 x 4 cells of the original scan.
 _MAX_SHADE = 16
-#: Number of fifths of every class in each part, in the order of the set.
+#: Number of fifths of every class in each part, in the order of the dataset.
 _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
 
 
 def write_digits(root: str | Path) -> dict[str, int]:
-    """Write ``root/PART/LABEL/NUMBER.png`` in grey. NUMBER is the position in the dataset.
+    """Write ``root/PART/LABEL/NUMBER.png``, in which NUMBER is the position in the dataset.
 
-    The first three fifths of every class are ``train``, the next fifth ``val`` and the last
-    ``test``. The splits are contiguous, because neighbours may be by the same writer. Calling the
-    function again writes the same bytes.
+    The first three fifths of every class are ``train``, the next fifth is ``val`` and the last
+    ``test``. Parts are contiguous, because neighbouring digits may be by the same writer. Calling
+    the function again writes the same bytes.
 
     Returns:
         Number of images of each part.
 
     Raises:
         MissingPackageError: If scikit-learn cannot be imported.
-        ValueError: If its digits differ from the published ones, or if ``root`` contains other PNG
-            files.
+        ValueError: If ``root`` contains other PNG files.
     """
     try:
         from sklearn import datasets
@@ -333,18 +327,10 @@ def write_digits(root: str | Path) -> dict[str, int]:
         ) from error
     root, found = Path(root), datasets.load_digits()
     shades, labels = np.asarray(found.images), np.asarray(found.target)
-    known, used = np.unique(labels), (shades.min(), shades.max())
-    expected = shades.shape == _DIGITS_SHAPE and labels.shape == _DIGITS_SHAPE[:1]
-    if not expected or set(known) != set(range(10)) or used[0] < 0 or used[1] > _MAX_SHADE:
-        raise ValueError(
-            f"scikit-learn's digits are {shades.shape} with labels {known} and shades from "
-            f"{used[0]} to {used[1]}, not {_DIGITS_SHAPE} with 0 to 9 and 0 to {_MAX_SHADE}: "
-            "install the version of requirements/constraints.txt"
-        )
     images = np.round(shades * (255 / _MAX_SHADE)).astype(np.uint8)
     files: dict[Path, np.ndarray] = {}
     counts = dict.fromkeys(_DIGIT_PARTS, 0)
-    for label in known:
+    for label in np.unique(labels):
         positions = np.flatnonzero(labels == label)
         fifths = list(_DIGIT_PARTS.values())
         ends = np.cumsum(fifths) * len(positions) // sum(fifths)

@@ -1,8 +1,8 @@
 """Find the files of a dataset that cannot be decoded completely, and describe their problems.
 
-:func:`verify` is the command ``sce-video verify``. :func:`verify_videos` decodes all files of a
-list, as a batch job. :func:`find_problems` compares what was found with the limits and the list.
-:func:`write_table` and :func:`describe_problems` show it.
+:func:`verify` is the command ``sce-video verify``. :func:`verify_videos` decodes all files in a
+batch job. :func:`find_problems` compares the facts about the files with the limits and the list.
+:func:`write_table` and :func:`describe_problems` show the problems.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import Any
 
 from sce_video import jobs
 from sce_video.data_tools.examination import FileFacts, VideoFacts, examine_file
-from sce_video.datasets.named_files import class_names_of, listed_videos
+from sce_video.data_tools.listed_videos import listed_videos
+from sce_video.datasets.named_files import class_names_of
 from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.video_list import VideoList
 from sce_video.options.prepare import VerifyOptions
 from sce_video.options.shared import MAX_PIXELS
 from sce_video.utils.command import file_progress, shown_failures
 from sce_video.utils.files import write_text
+from sce_video.utils.records import read_record
 
 #: Kinds of problems, with their descriptions in the summary.
 KINDS = {
@@ -37,7 +39,7 @@ KINDS = {
     "label": "label missing or out of range",
 }
 
-#: File extensions, and FFmpeg's names of the containers they may hold.
+#: FFmpeg's names of the containers that files with an extension may be.
 CONTAINERS: dict[str, frozenset[str]] = {
     extension: frozenset(names.split())
     for extensions, names in (
@@ -59,27 +61,27 @@ CONTAINERS: dict[str, frozenset[str]] = {
     )
     for extension in extensions.split()
 }
-#: Codecs of .webm files. With any other codec, the file is a Matroska file.
+#: Codecs of WebM. A .webm file with any other codec is a Matroska file.
 _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1"})
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Minimum length of a video in frames and in seconds."""
-
-    min_frames: int = VerifyOptions.min_frames
-    min_duration: float = VerifyOptions.min_duration
-
-
-@dataclass(frozen=True)
 class Problem:
-    """One problem of one entry of a list."""
+    """One problem of a listed file.
 
-    kind: str  # a key of :data:`KINDS`
-    path: str  # as written in the list
-    line: int | None  # line of the list, counted from 1; None for a folder
-    detail: str  # description
-    video: VideoFacts | None = None  # facts about the file, if it was decoded for this entry
+    Attributes:
+        kind: Key of :data:`KINDS`.
+        path: Path as written in the list.
+        line: Line of the list, counted from 1; None for a folder.
+        detail: Description.
+        video: Facts about the file, if it was decoded for this entry.
+    """
+
+    kind: str
+    path: str
+    line: int | None
+    detail: str
+    video: VideoFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def verify(options: VerifyOptions) -> VerifyResult:
 
     Raises:
         ValueError: If the list, the folder or the file of class names is missing or empty.
-        jobs.StoreError: If the file of the records contains something else.
+        jobs.StoreError: If the file for the records exists and contains something else.
     """
     classes = class_names_of(options.classes)
     if classes == [""]:
@@ -115,19 +117,14 @@ def verify(options: VerifyOptions) -> VerifyResult:
     table = Path(options.out or source.with_name(f"{name}.verify.tsv"))
     job = VerifyJob(listed.root, options.timeout, options.max_pixels)
     workers = jobs.Workers(options.workers, options.timeout, options.ray)
+    paths = (videos.path(index) for index in range(len(videos)))
     show = file_progress("verify", "decoding")
-    with open_records(table.with_suffix(".sqlite"), restart=options.restart) as store:
-        facts = verify_videos(
-            (videos.path(index) for index in range(len(videos))),
-            job,
-            store,
-            workers,
-            lambda done, total, known: show(done + known, total + known, False),
-        )
+    with _open_records(table.with_suffix(".sqlite"), options.restart) as store:
         problems = find_problems(
             videos,
-            facts,
-            limits=Limits(options.min_frames, options.min_duration),
+            verify_videos(paths, job, store, workers, show),
+            min_frames=options.min_frames,
+            min_duration=options.min_duration,
             lines=listed.lines,
             num_classes=None if classes is None else len(classes),
         )
@@ -139,7 +136,8 @@ def find_problems(
     videos: VideoList,
     facts: Callable[[str], FileFacts],
     *,
-    limits: Limits | None = None,
+    min_frames: int = VerifyOptions.min_frames,
+    min_duration: float = VerifyOptions.min_duration,
     lines: Sequence[int] | None = None,
     num_classes: int | None = None,
 ) -> list[Problem]:
@@ -147,12 +145,12 @@ def find_problems(
 
     Args:
         videos: The list, N entries.
-        facts: Facts of a path, from :func:`verify_videos`.
-        limits: Minimum length of a video. None uses the defaults.
-        lines: (N,) line number of every entry in its file.
-        num_classes: Number of classes. Labels lie in ``[0, num_classes)``. None skips the check.
+        facts: Function that returns the facts about a path, from :func:`verify_videos`.
+        min_frames: Minimum length of a video in frames.
+        min_duration: Minimum length of a video in seconds.
+        lines: (N,) line number of each entry in the file of the list.
+        num_classes: Number of classes, which labels must be below. None skips this check.
     """
-    limits = limits or Limits()
     problems: list[Problem] = []
     first: dict[str, int] = {}
     for index in range(len(videos)):
@@ -167,10 +165,10 @@ def find_problems(
             other = f", which has label {before}; here it is {label}" if before != label else ""
             found.append(("duplicate", f"same file as {where}{other}"))
         else:
-            # If an entry repeats another one, its file was already examined.
+            # If an entry repeats an earlier entry, its file was already examined.
             known = facts(path)
             video = known.video
-            found += file_problems(path, known, limits)
+            found += file_problems(path, known, min_frames, min_duration)
         if num_classes is not None and not 0 <= label < num_classes:
             what = "has no label" if label < 0 else f"label {label} is out of range"
             found.append(("label", f"{what}: labels are 0 to {num_classes - 1}"))
@@ -178,13 +176,19 @@ def find_problems(
     return problems
 
 
-def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str, str]]:
-    """Return (kind, detail) of all problems of a file.
+def file_problems(
+    path: str,
+    facts: FileFacts,
+    min_frames: int = VerifyOptions.min_frames,
+    min_duration: float = VerifyOptions.min_duration,
+) -> list[tuple[str, str]]:
+    """Return kind and detail of all problems of a file.
 
     Args:
-        path: Path of the file, for the extension.
+        path: Path of the file, which ends with its extension.
         facts: Facts about the file.
-        limits: Minimum length.
+        min_frames: Minimum length in frames.
+        min_duration: Minimum length in seconds.
     """
     video = facts.video
     if video is None:
@@ -194,11 +198,11 @@ def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str
     if incomplete:
         found.append(("bad", incomplete))
     frames, seconds = video.frames, video.seconds
-    if frames < limits.min_frames:
+    if frames < min_frames:
         count = f"{frames} frame{'s' if frames != 1 else ''}"
-        found.append(("short", f"{count}, fewer than {limits.min_frames}"))
-    elif seconds < limits.min_duration:
-        found.append(("short", f"{seconds:.3f} s, less than {limits.min_duration:g} s"))
+        found.append(("short", f"{count}, fewer than {min_frames}"))
+    elif seconds < min_duration:
+        found.append(("short", f"{seconds:.3f} s, less than {min_duration:g} s"))
     extension, names = os.path.splitext(path)[1].lower(), video.container.split(",")
     codec = video.codec
     if not CONTAINERS.get(extension, {*names}) & {*names}:
@@ -208,7 +212,7 @@ def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str
         found.append(("container", f"extension {extension}, but {kind}"))
     if video.restarts:
         places = f"{video.restarts} place{'s' if video.restarts != 1 else ''}"
-        found.append(("clock", f"its clock restarts or jumps at {places}: time counts on there"))
+        found.append(("clock", f"its clock restarts or jumps at {places}, where time continues"))
     if incomplete:
         return found
     if video.damaged:
@@ -217,31 +221,25 @@ def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str
     return [*found, ("header", differs)] if differs else found
 
 
-def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:
-    """Return the records of a verification. ``restart`` discards the file's old content.
-
-    Raises:
-        jobs.StoreError: If the file contains something else, or another run is writing to it.
-        StorageError: If the file cannot be written.
-    """
+def _open_records(path: Path, restart: bool) -> jobs.RecordStore:
     try:
-        return jobs.RecordStore(Path(path), VerifyJob.name, restart=restart)
+        return jobs.RecordStore(path, VerifyJob.name, restart=restart)
     except jobs.BusyStoreError:
         raise
     except jobs.StoreError as error:
-        raise jobs.StoreError(f"{error}; choose another name with --out") from error
+        raise jobs.StoreError(f"{error}. Choose another name with --out") from error
 
 
 class VerifyJob(jobs.BatchJob):
     """Job that decodes one file completely.
 
-    Its limits are not settings of the records, because the recorded facts show whether other limits
-    would find something else.
+    If the limits change, only some files are decoded again (:meth:`holds`), so the limits are not
+    settings of the records.
 
     Args:
         root: Folder that the keys of the items are relative to.
-        timeout: Seconds a file may take.
-        max_pixels: Height x width of the largest frames that are decoded.
+        timeout: Time limit for a file in seconds.
+        max_pixels: Largest number of pixels (height x width) that a frame may have.
     """
 
     name = "verify"
@@ -259,8 +257,8 @@ class VerifyJob(jobs.BatchJob):
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
         """Return whether a file need not be decoded again.
 
-        Three kinds of files are decoded again: files that crashed a process, files that timed out
-        if the limit is longer now, and files that another ``max_pixels`` may admit or refuse.
+        Files are decoded again if they crashed a process, if they exceeded a time limit that is
+        longer now, or if a new ``max_pixels`` changes whether they are decoded.
         """
         facts = facts_of(record)
         if facts.outcome == "timeout":
@@ -275,21 +273,20 @@ def verify_videos(
     job: VerifyJob,
     store: jobs.RecordStore,
     workers: jobs.Workers,
-    on_progress: Callable[[int, int, int], None] | None = None,
+    on_progress: Callable[[int, int, bool], None] = lambda done, total, failed: None,
 ) -> Callable[[str], FileFacts]:
     """Decode all files that have no record of their present state.
 
     Args:
-        paths: Paths of the files. A path given twice is decoded once.
-        job: Job that is applied to each file, relative to its ``root``.
-        store: Results of earlier runs; the results of this run are added.
+        paths: Paths of the files, relative to the job's ``root``. Repeated paths are decoded once.
+        job: Job that is applied to each file.
+        store: Results of earlier runs, to which the results of this run are added.
         workers: Processes or cluster that run the job.
-        on_progress: Called with (files decoded, files to decode, files known or missing) at the
-            start and after each file.
+        on_progress: Called with (files done, all files, False) at the start and after each file.
 
     Returns:
-        Function that returns a path's facts and reads them from the store when called. For millions
-        of files, only the names are in memory.
+        Function that returns the facts about a path. It reads them from the store when it is
+        called, so that only the paths of millions of files are in memory.
     """
     unique = dict.fromkeys(paths)
 
@@ -299,15 +296,14 @@ def verify_videos(
 
     found = {item.key: jobs.is_current(job, item, store) for item in existing()}
     due = len(found) - sum(found.values())
-    report = on_progress or (lambda done, total, known: None)
-    report(0, due, len(unique) - due)
-    done = itertools.count(1)
+    done = itertools.count(len(unique) - due)
 
-    def add(_item: jobs.Item, _record: jobs.Record | None) -> None:
-        report(next(done), due, len(unique) - due)
+    def report(*_: object) -> None:
+        on_progress(next(done), len(unique), False)
 
+    report()
     if due:
-        jobs.run_job(job, existing(), store, workers.at_most(due), add)
+        jobs.run_job(job, existing(), store, workers.at_most(due), report)
 
     def facts(path: str) -> FileFacts:
         if path not in found:
@@ -320,9 +316,12 @@ def verify_videos(
 
 
 def facts_of(record: jobs.Record) -> FileFacts:
-    """Return the facts of a record, whether or not its file could be examined."""
+    """Return the facts in a record, also if the file could not be examined."""
     if record.done:
-        return FileFacts.from_record(record.facts)
+        try:
+            return read_record(FileFacts, record.facts)
+        except ValueError:
+            return FileFacts(outcome="crash", error="its record has another form")
     if record.kind == "timeout":
         return FileFacts(outcome="timeout", error=record.reason)
     words = "the decoder crashed" if record.kind == "crash" else "examining it failed"
@@ -330,9 +329,9 @@ def facts_of(record: jobs.Record) -> FileFacts:
 
 
 def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> None:
-    """Write a table of problems: markdown if the name ends in ``.md``, else tab-separated.
+    """Write a table of problems, as Markdown if the name ends with ``.md``, otherwise as TSV.
 
-    The file is replaced atomically. Without problems it contains only the header row.
+    Without problems, the table contains only the header.
     """
     path = Path(path)
     rows = [["problem", "path", "line", "detail", "frames", "seconds", "container", "codec"]]
@@ -344,7 +343,7 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
         else:
             container = video.container.split(",")[0]
             cells += [video.frames, f"{video.seconds:.3f}", container, video.codec]
-        # A name may contain what separates cells and rows.
+        # A path may contain tabs and line breaks, which separate cells and rows.
         escapes = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
         rows.append(["" if cell is None else str(cell).translate(escapes) for cell in cells])
     if path.suffix == ".md":
@@ -356,7 +355,7 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
 
 
 def describe_problems(problems: Sequence[Problem], num_files: int) -> str:
-    """Return terminal lines: the number of files with each problem, and the first ones."""
+    """Describe the problems for the terminal: the number and the first files of each kind."""
     affected = len({problem.path for problem in problems})
     if not problems:
         return f"{num_files} files, no problems"

@@ -15,9 +15,10 @@ from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
 from sce_video.utils.files import parse_json, read_json, regular_file
+from sce_video.utils.records import read_record
 
-NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id - 1``
-_MATCH_IOU = 0.9  # smallest IoU of a training detection and a ground-truth box
+NUM_ACTIONS = 80  # ids are 1 to 80, and the scores of action ``id`` are in column ``id - 1``
+_MATCH_IOU = 0.9  # smallest IoU of a detection that matches a ground-truth box
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Action:
     id: int
     #: The official name, for example ``bend/bow (at the waist)``.
     name: str
-    #: Whether the official evaluation uses it (60 of the 80).
-    scored: bool = True
+    #: Whether the official evaluation uses the class (60 of the 80).
+    scored: bool
 
 
 def format_actions(actions: Sequence[Action]) -> str:
@@ -38,35 +39,28 @@ def format_actions(actions: Sequence[Action]) -> str:
 
 
 def read_actions(path: str | Path) -> tuple[Action, ...]:
-    """Read a file written by :func:`format_actions`, in the order of the file.
+    """Read a file that :func:`format_actions` wrote.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is not a list of actions, or an id is repeated or wrong. The message
-            names file and entry.
+        ValueError: If an entry is not an action, or its id is repeated or out of range.
     """
     try:
         entries = read_json(path)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"there is no list of actions {path}. Run sce-video prepare ava"
+            f"there is no list of actions at {path}. Run sce-video prepare ava"
         ) from None
     if not isinstance(entries, list) or not entries:
         raise ValueError(f'{path} should contain [{{"id": 1, "name": ..., "scored": true}}, ...]')
     actions: dict[int, Action] = {}
     for number, entry in enumerate(entries, 1):
-        problem = ""
-        if not isinstance(entry, dict) or entry.keys() != {"id", "name", "scored"}:
-            problem = f"{str(entry)[:80]} has not just id, name and scored"
-        elif type(entry["id"]) is not int or not 1 <= entry["id"] <= NUM_ACTIONS:
-            problem = f"id {entry['id']!r} is not one of 1 to {NUM_ACTIONS}"
-        elif not isinstance(entry["name"], str) or not isinstance(entry["scored"], bool):
-            problem = "name must be text and scored true or false"
-        elif entry["id"] in actions:
-            problem = f"id {entry['id']} is there twice"
-        if problem:
-            raise ValueError(f"{path}, entry {number}: {problem}")
-        actions[entry["id"]] = Action(**entry)
+        where = f"{path}, entry {number}"
+        action = read_record(Action, entry, where)
+        if not 1 <= action.id <= NUM_ACTIONS:
+            raise ValueError(f"{where}: id {action.id} is not one of 1 to {NUM_ACTIONS}")
+        if actions.setdefault(action.id, action) is not action:
+            raise ValueError(f"{where}: id {action.id} is listed twice")
     return tuple(actions.values())
 
 
@@ -78,11 +72,11 @@ class KeyFrame:
     video: str
     #: Second of the film.
     timestamp: int
-    #: (n, 4) float32, ground truth, x1 y1 x2 y2 in [0, 1].
+    #: (n, 4) float32, ground-truth boxes, x1 y1 x2 y2 in [0, 1].
     boxes: np.ndarray
-    #: n lists of action ids, 1 to 80.
+    #: Action ids of each box, 1 to 80.
     actions: list[list[int]]
-    #: (m, 5) float32, x1 y1 x2 y2 and score, of a person detector.
+    #: (m, 5) float32, boxes and scores of a person detector.
     detections: np.ndarray
 
 
@@ -90,12 +84,11 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
     """Read the key frames of a list written by ``sce-video prepare ava``.
 
     Raises:
-        ValueError: If the file does not exist, or a line is not a key frame. The message names file
-            and line.
+        ValueError: If the file does not exist, or a line is not a key frame.
     """
     if not os.path.isfile(ann_file):
         raise ValueError(
-            f"there is no list of key frames at {ann_file!r}: run sce-video prepare ava"
+            f"there is no list of key frames at {ann_file!r}. Run sce-video prepare ava"
         )
     with open(ann_file, encoding="utf-8", errors="replace", opener=regular_file) as file:
         for number, line in enumerate(file, 1):
@@ -117,11 +110,11 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
                 raise ValueError(f"{where} is not a key frame: {problem}") from error
             if len(frame.actions) != len(frame.boxes):
                 lists = f"{len(frame.actions)} lists of labels"
-                raise ValueError(f"{where}: {len(frame.boxes)} boxes and {lists}")
+                raise ValueError(f"{where} has {len(frame.boxes)} boxes, but {lists}")
             for x1, y1, x2, y2 in np.concatenate([frame.boxes, frame.detections[:, :4]]).tolist():
                 if not (0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1):
-                    box = [x1, y1, x2, y2]
-                    raise ValueError(f"{where}: box {box} is not x1 < x2, y1 < y2 within 0 to 1")
+                    rule = "must have x1 < x2 and y1 < y2, all from 0 to 1"
+                    raise ValueError(f"{where}: the box {[x1, y1, x2, y2]} {rule}")
             wrong = [a for one in frame.actions for a in one if not 1 <= a <= NUM_ACTIONS]
             if wrong:
                 raise ValueError(f"{where}: action {wrong[0]} is not one of 1 to {NUM_ACTIONS}")
@@ -133,11 +126,10 @@ class AVADataset(VideoDataset):
     """A clip around each key frame of AVA, with its person boxes.
 
     For testing, the boxes are the person detections with a score of at least ``min_score``. For
-    training, they are the ground truth and the detections that match a person. A detection matches
-    if it has an IoU of at least 0.9 with a ground truth box, and it gets the box's actions, as in
-    SlowFast's ``iou90`` training boxes (configs/AVA). Other detections are dropped. With
-    ``include_unmatched`` they become persons without any action, as in SlowFast's lists
-    ``include_negative``.
+    training, they are the ground-truth boxes and the detections that match one with an IoU of at
+    least 0.9, whose actions they get, as in SlowFast's ``iou90`` training boxes (configs/AVA).
+    Other detections are dropped or, with ``include_unmatched``, become persons without actions, as
+    in SlowFast's lists ``include_negative``.
 
     Args:
         data_root: Folder that contains ``videos/`` or ``frames/``.
@@ -147,7 +139,7 @@ class AVADataset(VideoDataset):
         folder: Folder of the videos (a file per id) or of the frames (a folder per id).
         training: Whether to use the training boxes instead of the test boxes.
         min_score: Smallest score of a person detection.
-        include_unmatched: Whether to train also on detections that match no ground truth box.
+        include_unmatched: Whether to also train on detections that match no ground-truth box.
         on_error, timeout: Handling of bad files, as described for :class:`VideoDataset`.
 
     Raises:
@@ -172,7 +164,7 @@ class AVADataset(VideoDataset):
         super().__init__(data_root, ann_file, pipeline, on_error, timeout)
 
     def list_videos(self) -> VideoList:
-        """Store all key frames in flat arrays, whose memory pages loader workers share."""
+        """Store all key frames in flat arrays, whose memory is shared with loader workers."""
         frames = list(read_key_frames(str(self.ann_file)))
         if not frames:
             raise ValueError(f"the list {self.ann_file!r} contains no key frames")
@@ -187,7 +179,7 @@ class AVADataset(VideoDataset):
                 found[entry.stem] = entry.name
         if not any(frame.video in found for frame in frames):
             raise ValueError(
-                f"none of the videos of {self.ann_file!r} is in {self.data_root}/{self.folder}, "
+                f"{self.data_root}/{self.folder} contains none of the videos of {self.ann_file!r}, "
                 f"for example {frames[0].video!r}"
             )
         self.timestamps = np.array([frame.timestamp for frame in frames], dtype=np.int64)
@@ -200,7 +192,7 @@ class AVADataset(VideoDataset):
         return VideoList.from_paths(paths, [-1] * len(frames))
 
     def _choose_boxes(self, frame: KeyFrame) -> tuple[np.ndarray, np.ndarray]:
-        """Choose the boxes (n, 4) of a key frame, and their actions (n, 80) as 0 and 1."""
+        """Choose the boxes (n, 4) of a key frame, and their actions (n, 80), each 0 or 1."""
         truth = np.zeros((len(frame.boxes), NUM_ACTIONS), dtype=np.uint8)
         for row, actions in zip(truth, frame.actions, strict=True):
             row[np.array(actions, dtype=int) - 1] = 1  # ids count from 1
@@ -217,7 +209,7 @@ class AVADataset(VideoDataset):
 
     @property
     def num_films(self) -> int:
-        """Return the number of different videos that the key frames belong to."""
+        """Return the number of videos to which the key frames belong."""
         return len({self._ids.path(index) for index in range(len(self._ids))})
 
     def key(self, index: int) -> tuple[str, int]:
@@ -229,12 +221,12 @@ class AVADataset(VideoDataset):
         return self._boxes[self._begins[index] : self._begins[index + 1]]
 
     def actions(self, index: int) -> np.ndarray:
-        """Return the boxes' actions, (n, 80) float32, 0 or 1. For test boxes, all are 0."""
+        """Return the actions of the boxes, (n, 80) float32, 0 or 1. For test boxes, all are 0."""
         packed = self._actions[self._begins[index] : self._begins[index + 1]]
         return np.unpackbits(packed, axis=1, count=NUM_ACTIONS).astype(np.float32)
 
     def row_columns(self, indices: list[int]) -> dict[str, list]:
-        """Return columns for a metric's rows: ``key`` (video id, second) and ``boxes``."""
+        """Return the columns ``key`` (video id and second) and ``boxes`` for a metric's rows."""
         return {
             "key": [self.key(index) for index in indices],
             "boxes": [self.boxes(index) for index in indices],
@@ -250,7 +242,7 @@ class AVADataset(VideoDataset):
 
 
 def box_iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Compute the intersection over union of every pair: (n, 4) and (m, 4) give (n, m)."""
+    """Compute the intersection over union (n, m) of every pair of (n, 4) and (m, 4) boxes."""
     low = np.maximum(first[:, None, :2], second[None, :, :2])
     high = np.minimum(first[:, None, 2:4], second[None, :, 2:4])
     inter = np.prod(np.clip(high - low, 0, None), axis=2)

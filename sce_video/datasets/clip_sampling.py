@@ -1,4 +1,4 @@
-"""The frames of clips and windows: index arithmetic on timestamps, without any decoding.
+"""The frames of clips and windows: index arithmetic on timestamps, without decoding.
 
 A video is described by ``timestamps``, (F,) float64, the start of every frame in seconds, ascending
 from 0, and by ``duration``, the end of its last frame. A frame is displayed from its own timestamp
@@ -42,6 +42,7 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.utils.records import read_record
 from sce_video.utils.seconds import parse_seconds
 
 # Timestamps and starts are sums and products of floats, so times closer than this count as equal.
@@ -54,11 +55,11 @@ DIFFERENCE_SECONDS = 0.5
 class ClipIndices:
     """The frames of one clip."""
 
-    #: (T,) int64, frames of the video in the order in which the clip plays.
+    #: (T,) int64, frames of the video in playing order.
     frames: np.ndarray
-    #: (T,) int64 or None. If given, the clip consists of RGB differences: frame i is the difference
-    #: of ``frames[i]`` and ``partners[i]``, the next frame of the full-rate clip; see
-    #: :func:`differing_pair` for frames that repeat.
+    #: (T,) int64, the next frame of each frame in the full-rate clip. If it is given, the clip
+    #: consists of the RGB differences of ``frames`` and ``partners``. For frames that repeat, see
+    #: :func:`differing_pair`.
     partners: np.ndarray | None
     #: Start of the clip, seconds.
     start: float
@@ -69,15 +70,15 @@ class ClipIndices:
 
 
 def frames_of_clips(clips: Sequence[ClipIndices]) -> np.ndarray:
-    """Return the frames that clips need, with their partners: int64, ascending."""
+    """Return all frames of clips and their partners, int64, ascending."""
     partners = [clip.partners for clip in clips if clip.partners is not None]
     return np.unique(np.concatenate([*(clip.frames for clip in clips), *partners]))
 
 
 def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[int, int]:
-    """Return the first frame of ``[start, end)`` and one past the last; never empty.
+    """Return the first frame that begins in ``[start, end)`` and one past the last frame.
 
-    If no frame begins in the stretch, the result is the one frame that is displayed at ``start``::
+    If no frame begins there, the result is the frame that is displayed at ``start``::
 
         timestamps  0.0         1.0         2.0
         frame        |-----0-----|-----1-----|-----2-----|
@@ -92,11 +93,11 @@ def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[in
 
 
 def uniform_positions(count: int, num_frames: int) -> np.ndarray:
-    """Choose T of ``count`` positions at equal steps, first and last included: (T,) int64.
+    """Choose T of ``count`` positions at equal steps from the first to the last: (T,) int64.
 
     Positions are rounded down. This is the truncated ``linspace`` of pytorchvideo's
-    UniformTemporalSubsample, computed in integers, so an exact position is never rounded to the one
-    below. For T = 1, the first position is chosen.
+    UniformTemporalSubsample, but computed in integers, so that an exact position is never rounded
+    down. For T = 1, the first position is chosen.
     """
     if num_frames == 1:
         return np.zeros(1, dtype=np.int64)
@@ -119,7 +120,7 @@ def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float =
 def shared_segment_positions(
     count: int, num_frames: int, offsets: np.ndarray | None = None
 ) -> np.ndarray:
-    """Choose a position from each of T segments of ``count`` that share their ends: (T,) int64.
+    """Choose a position from each of T segments that share their ends: (T,) int64.
 
     The segments divide the ``count - 1`` steps from the first to the last position. Their ends are
     rounded to even, and both ends belong to a segment (SlowFast, ``datasets/ssv2.py``). ``offsets``
@@ -135,7 +136,7 @@ def shared_segment_positions(
 
 
 def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return the frame displayed at each of T seconds, (T,) int64, clamped to the video."""
+    """Return the frame that is displayed at each of T times, (T,) int64, clamped to the video."""
     frames = np.searchsorted(timestamps, np.asarray(times) + _EPSILON, side="right") - 1
     return np.clip(frames, 0, len(timestamps) - 1)
 
@@ -151,9 +152,9 @@ def make_clip(
 ) -> ClipIndices:
     """Return the T frames of the clip ``[start, start + clip_duration)``, seconds.
 
-    First the clip's n frames are put in playing order (``reverse`` reverses them), then each frame
-    is paired with the next one (``difference``), then T positions are kept. The last position has
-    no next frame and repeats the difference of the one before it::
+    The clip's n frames are put in playing order, which ``reverse`` reverses. With ``difference``,
+    each frame is paired with the next frame. Then T positions are kept. The last position has no
+    next frame, so it repeats the previous difference::
 
         playing order        10 11 12 13 14            reversed    14 13 12 11 10
         T = 3 kept           10    12    14                        14    12    10
@@ -178,10 +179,10 @@ def make_clip(
 def neighbours_within(
     timestamps: np.ndarray, clip: ClipIndices, frame: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the frames of a clip that play after a frame, and before it, each the nearest first.
+    """Return the frames of a clip that play after a frame, and before it, the nearest first.
 
-    Only frames within :data:`DIFFERENCE_SECONDS` count. The frames before it are empty unless the
-    frames after it reach the end of the clip.
+    Only frames within :data:`DIFFERENCE_SECONDS` are returned. Frames that play before are returned
+    only if the frames that play after reach the end of the clip.
     """
     first, stop = frames_between(timestamps, clip.start, clip.start + clip.clip_duration)
     reach = DIFFERENCE_SECONDS + _EPSILON
@@ -196,12 +197,11 @@ def neighbours_within(
 def differing_pair(
     timestamps: np.ndarray, clip: ClipIndices, frame: int, differing: AbstractSet[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """Return a frame and the next frame of the clip that differs from it, if footage repeats.
+    """Return a frame and the next frame of the clip that differs from it, in playing order.
 
-    ``differing`` contains the pairs (frame, other frame) of frames that differ. If no differing
-    frame follows up to the end of the clip, the difference before the frame is repeated, like at
-    the paper's last frame. The pair is in playing order. The result is None if no pair lies within
-    :data:`DIFFERENCE_SECONDS`::
+    ``differing`` contains all pairs of different frames. If no different frame follows in the clip,
+    the previous difference is repeated, as at the last frame of a clip. If no frame within
+    :data:`DIFFERENCE_SECONDS` is different, the result is None::
 
         shown                A A A B B C C C          in playing order
         frame 0: (0, 3)      frame 3: (3, 5)          frame 6: nothing follows, (4, 6)
@@ -213,10 +213,10 @@ def differing_pair(
 
 
 def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.ndarray:
-    """Return K starts spaced equally from 0 to ``duration - clip_duration``: (K,) float64.
+    """Return K starts of test clips, spaced equally from 0 to ``duration - clip_duration``.
 
-    They are used for testing. A single clip is cut from the centre. If the video is shorter than
-    the clip, all clips start at 0::
+    The result is (K,) float64. A single clip is cut from the centre. If the video is shorter than a
+    clip, all clips start at 0::
 
         duration 10, clip 4, K = 3:   [----)                starts 0, 3, 6
                                          [----)
@@ -236,11 +236,11 @@ _MOST_WINDOWS = 1_000_000
 class Windows:
     """Division of a video into windows."""
 
-    #: Length of a window.
+    #: Length of a window in seconds.
     seconds: float
-    #: Seconds from one start to the next; None for ``seconds``.
+    #: Time between the starts of two windows in seconds; None for ``seconds``.
     stride: float | None = None
-    #: Whether each shot is divided separately, so that no window contains a cut.
+    #: Whether to divide each shot separately, so that no window contains a cut.
     shots: bool = False
 
     def __post_init__(self) -> None:
@@ -255,13 +255,13 @@ class Windows:
 
     @classmethod
     def of_texts(cls, seconds: str, stride: str | None = None, shots: bool = False) -> Windows:
-        """Read the times of windows, for example ``5s`` and ``0:02.5``."""
+        """Make windows of two times such as ``5s`` and ``0:02.5``."""
         step = None if stride is None else parse_seconds(stride)
         return cls(parse_seconds(seconds), step, shots)
 
     @property
     def step(self) -> float:
-        """Return the seconds from one start to the next."""
+        """Return the time between the starts of two windows in seconds."""
         return self.seconds if self.stride is None else self.stride
 
     def to_dict(self) -> dict[str, Any]:
@@ -270,12 +270,8 @@ class Windows:
 
     @classmethod
     def from_dict(cls, values: Any) -> Windows:
-        """Make windows of the result of :meth:`to_dict`; ValueError for other values."""
-        if not isinstance(values, dict) or set(values) != {"seconds", "stride", "shots"}:
-            raise ValueError(f"windows must contain seconds, stride and shots, got {values!r:.100}")
-        if not isinstance(values["shots"], bool):
-            raise ValueError(f"shots of windows must be True or False, got {values['shots']!r:.40}")
-        return cls(**values)
+        """Make windows of the result of :meth:`to_dict`; ValueError for any other value."""
+        return read_record(cls, values, "windows")
 
     def __str__(self) -> str:
         shots = ", within shots" if self.shots else ""
@@ -283,7 +279,7 @@ class Windows:
 
 
 def check_span(what: str, start: float, end: float) -> None:
-    """Raise ValueError, which begins with ``what``, unless a stretch of time has a length."""
+    """Raise ValueError, which begins with ``what``, unless a span ends after its start."""
     if end == start:
         raise ValueError(
             f"{what} has no length: it starts and ends at {start:g} s. Give a later end"
@@ -310,15 +306,20 @@ def format_duration(seconds: float) -> str:
 
 
 def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = None) -> np.ndarray:
-    """Return start and end of every window of a video: (W, 2) float64, ascending.
+    """Return start and end of every window of a video in seconds, (W, 2) float64, ascending.
 
-    ``duration`` is the length of the video in seconds. ``cuts`` are the starts of all shots except
-    the first, in ascending seconds. Each shot is divided separately. ValueError is raised for more
-    than a million windows.
+    Args:
+        duration: Length of the video in seconds.
+        windows: Length and stride of the windows.
+        cuts: Starts of all shots except the first, in ascending seconds. Each shot is divided
+            separately.
+
+    Raises:
+        ValueError: If there would be more than a million windows.
     """
     if duration / windows.step > _MOST_WINDOWS:
         raise ValueError(
-            f"{windows} of a video of {duration:.0f} s are more than {_MOST_WINDOWS}: choose a "
+            f"a video of {duration:.0f} s would have more than {_MOST_WINDOWS} {windows}. Choose a "
             "longer stride"
         )
     inner = [] if cuts is None else [float(c) for c in cuts if _EPSILON < c < duration - _EPSILON]
@@ -344,10 +345,11 @@ def clips_of_span(
     num_frames: int,
     num_clips: int,
 ) -> list[ClipIndices]:
-    """Return K clips of T frames of ``[start, end)``, seconds. No frame begins outside it.
+    """Return K clips of T frames that begin in ``[start, end)``, seconds.
 
-    Their starts are spaced equally. If ``clip_duration`` is None, there is one clip with a frame
-    from each of T segments of the span. ``timestamps`` are (F,) float64 seconds, ascending from 0.
+    The starts of the clips are spaced equally. If ``clip_duration`` is None, there is one clip with
+    a frame from each of T segments of the span. ``timestamps`` are (F,) float64 seconds, ascending
+    from 0.
     """
     if clip_duration is None:
         first, stop = frames_between(timestamps, start, end)

@@ -1,9 +1,9 @@
-"""The dataset of images: a list or a folder of image files."""
+"""Datasets of images: files in a list or a folder, CIFAR and STL10, and tables of labels."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from sce_video.datasets.pipeline import PipelineResults, Steps
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
-from sce_video.utils.files import read_text
+from sce_video.utils.files import read_text, regular_file
 from sce_video.utils.plain_pickle import load_plain_pickle
 
 
@@ -23,8 +23,8 @@ from sce_video.utils.plain_pickle import load_plain_pickle
 class ImageDataset(VideoDataset):
     """Images from an annotation list or from a folder, used like a :class:`VideoDataset`.
 
-    The pipeline begins with :class:`~sce_video.datasets.transforms.LoadImage`. An image is a clip
-    of one frame, so it is cropped, packed and collated like a video.
+    The pipeline begins with :class:`~sce_video.datasets.transforms.LoadImage`. An image is cropped,
+    packed and collated like a clip of one frame.
     """
 
     kind = "image"
@@ -33,15 +33,15 @@ class ImageDataset(VideoDataset):
 
 @dataclass(frozen=True)
 class ImageArrays:
-    """Images that loader workers share. They only read, so forked processes copy no page."""
+    """Images in memory that loader workers share."""
 
-    #: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
+    #: (n_i, H, W, 3) uint8 each, with any strides, in memory or mapped from a file.
     parts: tuple[np.ndarray, ...]
-    #: (N,) int64, labels of the parts one after the other; -1 for an image without a label.
+    #: (N,) int64, labels of all parts, one after the other; -1 for an image without a label.
     labels: np.ndarray
     #: Name of each label.
     classes: tuple[str, ...]
-    #: Name of each part's file.
+    #: Name of the file of each part.
     files: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class ImageArrays:
         raise IndexError(f"there is no image {index}")
 
     def names(self) -> list[str]:
-        """Return FILE#NUMBER of every image. The number counts from 0 within its file."""
+        """Return FILE#NUMBER for every image, with the number in the file, counted from 0."""
         each = zip(self.files, self.parts, strict=True)
         return [f"{file}#{number}" for file, part in each for number in range(len(part))]
 
@@ -66,17 +66,17 @@ class PublishedSet:
     """Description of a dataset's official archive."""
 
     name: str  # name in messages
-    folder: str  # folder that the archive unpacks to
+    folder: str  # folder that the archive contains
     archive: str
     num_classes: int
-    counts: dict[str, int]  # images of each part
-    splits: dict[str, tuple[str, ...]]  # files of each split of CIFAR, parts of each one of STL10
+    counts: dict[str, int]  # number of images in each part
+    splits: dict[str, tuple[str, ...]]  # files of each CIFAR split, or parts of each STL10 split
     meta: str  # file that contains the class names
     names_key: str = ""  # key of the class names in ``meta``
     label_key: str = ""  # key of the labels in a batch of CIFAR
 
     def find(self, root: str, split: str) -> str:
-        """Return ``root/folder`` or, if it is the folder, ``root``; ValueError if neither is."""
+        """Return ``root/folder``, or ``root`` if it is the folder; ValueError if neither exists."""
         if split not in self.splits:
             known = ", ".join(self.splits)
             raise ValueError(f"split of {self.name} must be one of {known}, got {split!r}")
@@ -85,42 +85,42 @@ class PublishedSet:
             return root
         path = os.path.join(root, self.folder)
         if not os.path.isdir(path):
-            raise ValueError(f"there is no folder {path!r}: unpack {self.archive} in {root!r}")
+            raise ValueError(f"there is no folder {path!r}. Unpack {self.archive} in {root!r}")
         return path
 
     def file(self, folder: str, name: str) -> str:
-        """Return the path of a file of the folder, which must exist."""
+        """Return the path of a file in the folder; ValueError if it does not exist."""
         path = os.path.join(folder, name)
         if not os.path.isfile(path):
-            raise ValueError(f"there is no file {path!r}: unpack {self.archive} again")
+            raise ValueError(f"there is no file {path!r}. Unpack {self.archive} again")
         return path
 
     def check_labels(self, labels: np.ndarray, num_images: int, path: str) -> None:
-        """Raise ValueError unless the labels of a file are classes, one for each image."""
+        """Raise ValueError unless a file contains a valid label for each image."""
         if len(labels) != num_images:
-            raise ValueError(f"{path} has {len(labels)} labels for {num_images} images")
+            raise ValueError(f"{path} contains {len(labels)} labels for {num_images} images")
         wrong = labels[(labels < 0) | (labels >= self.num_classes)]
         if len(wrong):
             raise ValueError(
-                f"{path}: label {wrong[0]} is out of range: the labels of {self.num_classes} "
-                "classes are counted from 0"
+                f"{path}: label {wrong[0]} is out of range. There are {self.num_classes} classes, "
+                "counted from 0"
             )
 
     def check_counts(self, labels: np.ndarray, part: str, what: str) -> None:
-        """Raise ValueError unless the images of each class are as many as published."""
+        """Raise ValueError unless each class has the published number of images."""
         published, labelled = self.counts[part], labels[labels >= 0]
         counts, each = np.bincount(labelled, minlength=self.num_classes), len(labelled)
         uneven = np.flatnonzero(counts != each // self.num_classes)
         if len(labels) != published:
-            problem = f"{len(labels):,} images, published are {published:,}"
+            problem = f"{len(labels):,} images instead of {published:,}"
         elif len(uneven):
             few, each = counts[uneven[0]], each // self.num_classes
-            problem = f"{few:,} images of class {uneven[0]}, published are {each:,}"
+            problem = f"{few:,} images of class {uneven[0]} instead of {each:,}"
         else:
             return
         raise ValueError(
-            f"{what} has {problem}: unpack the official archive again (check_counts=False accepts "
-            "other counts)"
+            f"{what} contains {problem}. Unpack the official archive again, or accept other "
+            "counts with check_counts=False"
         )
 
 
@@ -139,7 +139,7 @@ CIFAR100 = PublishedSet(
     {"train": ("train",), "test": ("test",)},
     "meta", "fine_label_names", "fine_labels",
 )  # fmt: skip
-#: Pretraining uses ``unlabeled``, or both in some code.
+#: Pretraining uses ``unlabeled``, or ``train+unlabeled`` in some code.
 STL10 = PublishedSet(
     "STL10", "stl10_binary", "stl10_binary.tar.gz", 10,
     {"train": 5_000, "test": 8_000, "unlabeled": 100_000},
@@ -150,14 +150,17 @@ STL10 = PublishedSet(
 
 
 def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) -> ImageArrays:
-    """Read 50,000 (``train``) or 10,000 (``test``) images of 32 x 32, CIFAR100's with fine labels.
+    """Read 50,000 (``train``) or 10,000 (``test``) images of 32 x 32 pixels.
 
-    ValueError is raised if a file is missing, damaged, not a pickle of plain data, or has other
-    counts.
+    The labels of CIFAR100 are the fine labels.
+
+    Raises:
+        ValueError: If a file is missing, damaged, not a pickle of plain data, or has unexpected
+            counts.
     """
     folder = files.find(root, split)
 
-    def load(name: str) -> tuple[str, dict[str, Any]]:  # no function that a pickle names is called
+    def load(name: str) -> tuple[str, dict[str, Any]]:  # calls no function that a pickle names
         path = files.file(folder, name)
         loaded = load_plain_pickle(Path(path))
         if not isinstance(loaded, dict):
@@ -179,7 +182,7 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
             raise ValueError(f"{path} must contain a list of whole numbers {files.label_key!r}")
         labels.append(np.array(found, dtype=np.int64))
         files.check_labels(labels[-1], len(data), path)
-        # A row is one image, as its red, green and blue planes, each row by row.
+        # A row is one image, which is stored as red, green and blue planes, each row by row.
         images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
         parts.append(np.ascontiguousarray(images))
     together = np.concatenate(labels)
@@ -190,10 +193,12 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
 
 
 def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
-    """Map STL10, images of 96 x 96, into memory: all processes share the system's file cache.
+    """Map the images of STL10, 96 x 96 pixels, from the file, so that processes share the memory.
 
     Splits are ``unlabeled`` (100,000), ``train`` (5,000), ``test`` (8,000) and ``train+unlabeled``.
-    ValueError is raised if a file is missing, has a wrong size, or has unexpected counts.
+
+    Raises:
+        ValueError: If a file is missing, has a wrong size, or has unexpected counts.
     """
     folder = STL10.find(root, split)
     parts, labels, each = [], [], 3 * STL10_SIZE * STL10_SIZE
@@ -202,10 +207,10 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
         size = os.path.getsize(path)
         if size == 0 or size % each:
             raise ValueError(
-                f"{path} has {size:,} bytes, which is not a multiple of the {each:,} bytes of an "
-                f"image. Unpack {STL10.archive} again"
+                f"{path} has {size:,} bytes, which is not a multiple of an image's {each:,} bytes. "
+                f"Unpack {STL10.archive} again"
             )
-        # An image is a plane per colour, each column by column.
+        # An image is stored as red, green and blue planes, each column by column.
         shape = (size // each, 3, STL10_SIZE, STL10_SIZE)
         images = np.memmap(path, dtype=np.uint8, mode="r", shape=shape).transpose(0, 3, 2, 1)
         found = np.full(len(images), -1, dtype=np.int64)
@@ -226,7 +231,7 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
     return ImageArrays(tuple(parts), np.concatenate(labels), names, files)
 
 
-#: Reader of each set by name: (root, split, whether to check counts) -> images.
+#: Reader of each dataset: (root, split, whether to check counts) -> images.
 ARRAY_SETS: dict[str, Callable[[str, str, bool], ImageArrays]] = {
     "cifar10": partial(_read_cifar, CIFAR10),
     "cifar100": partial(_read_cifar, CIFAR100),
@@ -236,10 +241,10 @@ ARRAY_SETS: dict[str, Callable[[str, str, bool], ImageArrays]] = {
 
 @DATASETS.register_module()
 class ImageArrayDataset(VideoDataset):
-    """CIFAR10, CIFAR100 or STL10 from the folder that the official archive unpacks to.
+    """CIFAR10, CIFAR100 or STL10, read from the official archive's folder.
 
-    The images are held in memory once: forked loader workers share the memory of their parent, and
-    STL10 is mapped from its file. The pipeline begins with
+    The images are in memory only once, because forked loader workers share the memory of their
+    parent, and STL10 is mapped from its file. The pipeline begins with
     :class:`~sce_video.datasets.transforms.LoadImage`. The path of an image is FILE#NUMBER.
 
     Args:
@@ -247,7 +252,7 @@ class ImageArrayDataset(VideoDataset):
         data_root: Folder in which the archive was unpacked.
         split: ``train`` or ``test``. STL10 also has ``unlabeled`` and ``train+unlabeled``.
         pipeline: Transforms, built or as configs. They also get ``image``, (H, W, 3) uint8.
-        check_counts: Whether to refuse other numbers of images than the published ones.
+        check_counts: Whether to refuse numbers of images that differ from the published numbers.
     """
 
     kind = "image"
@@ -272,3 +277,77 @@ class ImageArrayDataset(VideoDataset):
 
     def inputs(self, index: int, seed: int) -> PipelineResults:
         return {**super().inputs(index, seed), "image": self._arrays.image(index)}
+
+
+_VALUES = {"-1": -1, "0": 0, "1": 1}
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Labels of N images for C classes, of which an image may show several.
+
+    Attributes:
+        paths: N paths, relative to the dataset's folder.
+        labels: (N, C) int8, 1 if an image shows a class, -1 if not, 0 if it is "difficult" (VOC).
+        source: File from which the labels were read, for messages.
+    """
+
+    paths: tuple[str, ...]
+    labels: np.ndarray
+    source: str = ""
+
+    def to_text(self) -> str:
+        """Return lines ``path<TAB>1 -1 0 ...``."""
+        rows = zip(self.paths, self.labels.tolist(), strict=True)
+        return "".join(f"{path}\t{' '.join(map(str, row))}\n" for path, row in rows)
+
+    def rows_of(self, paths: Sequence[str]) -> np.ndarray:
+        """Return the labels (len(paths), C) of images, whose paths may begin with a common folder.
+
+        Raises:
+            ValueError: If an image is not in the table, or images lie in different folders.
+        """
+        number = {path: i for i, path in enumerate(self.paths)}
+        root = ""
+        if paths:  # the folder that precedes a path of the table in the first path
+            parts = paths[0].split(os.sep)
+            ends = (os.sep.join(parts[start:]) for start in range(len(parts)))
+            root = paths[0].removesuffix(next((end for end in ends if end in number), paths[0]))
+        missing = [path for path in paths if path.removeprefix(root) not in number]
+        if missing:
+            raise ValueError(
+                f"{len(missing)} of {len(paths)} images are not in {self.source or 'the table'}, "
+                f"the first is {missing[0]}"
+            )
+        rows = [number[path.removeprefix(root)] for path in paths]
+        return self.labels[np.array(rows, dtype=np.int64)]
+
+
+def read_label_table(path: str | Path) -> LabelTable:
+    """Read a file that :meth:`LabelTable.to_text` wrote.
+
+    Raises:
+        ValueError: If the file is empty or malformed.
+    """
+    names: list[str] = []
+    rows: list[list[int]] = []
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", opener=regular_file) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            name, tab, values = line.rstrip("\n").partition("\t")
+            words = values.split()
+            same = not rows or len(words) == len(rows[0])
+            if not tab or not words or not same or not set(words) <= _VALUES.keys():
+                raise ValueError(
+                    f"{path}, line {number}: {line.strip()!r:.200} must be 'path<TAB>labels', with "
+                    "1, -1 or 0 for each class, and as many labels as on the other lines"
+                )
+            names.append(name)
+            rows.append([_VALUES[word] for word in words])
+    if not rows:
+        raise ValueError(f"{path} is empty, but must have a line for each image")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{path}: {twice!r} is listed twice")
+    return LabelTable(tuple(names), np.array(rows, dtype=np.int8), str(path))

@@ -1,7 +1,6 @@
-"""Labelled videos in the formats of users.
+"""Labelled videos from class folders, tables, lists or CSV files, and checks of their classes.
 
-They are class folders, a table, a list, or a CSV file of videos or segments. Nothing here needs
-torch, so wrong input is refused before the libraries are imported.
+This module does not need torch, so that invalid input is refused before torch is imported.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from sce_video.datasets.video_list import (
 from sce_video.utils.command import printable
 from sce_video.utils.files import write_text
 
-_SHOWN = 5  # maximum number of listed videos with several labels
+_SHOWN = 5  # maximum number of videos or classes in a message
 
 
 @dataclass(frozen=True)
 class GroupColumns:
-    """Columns of a CSV file in addition to path and label, by their names in its header.
+    """Names of further columns of a CSV file.
 
     Attributes:
-        group: Column of what videos have in common and must not help to recognise a class, such as
-            the person, the scene or the recording. Groups are tested and held out as a whole.
+        group: Column of a property that must not help to recognise a class, such as the person, the
+            scene or the recording. Groups are tested and held out as a whole.
         fold: Column of folds. Each fold is tested once. ``NAME=VALUE`` also chooses a fold.
     """
 
@@ -55,7 +54,7 @@ class GroupColumns:
     fold: str | None = None
 
     def check(self, source: str | None) -> GroupColumns:
-        """Return these columns; ValueError if some are set but ``source`` is not a CSV file."""
+        """Return these columns; ValueError if any is set but ``source`` is not a CSV file."""
         given = self.group or self.fold
         if not given:
             return self
@@ -63,14 +62,14 @@ class GroupColumns:
             raise ValueError(f"{given!r} names a column of a CSV file, but no file is given")
         if os.path.isdir(source) or Path(source).suffix.lower() not in DELIMITERS:
             raise ValueError(
-                f"{given!r} names a column of a CSV file, but {source} is not a CSV file. Give "
-                "the videos as a CSV file with the columns path, label and this one"
+                f"{given!r} names a column of a CSV file, but {source} is not a CSV file. List "
+                "the videos in a CSV file with the columns path and label and this column"
             )
         return self
 
     @property
     def fold_name(self) -> str | None:
-        """Return the name of the column of folds, without the value."""
+        """Return the name of the column of folds, without ``=VALUE``."""
         return None if self.fold is None else self.fold.partition("=")[0]
 
 
@@ -79,15 +78,14 @@ NO_COLUMNS = GroupColumns()
 
 @dataclass(frozen=True)
 class LabelledVideos:
-    """Videos with a label each, made by :func:`read_labelled`.
+    """Videos with labels.
 
     Attributes:
         source: Source as the user gave it.
         root: Folder or table that the paths are relative to.
-        videos: Paths, labels from 0, and class names unless the labels come from a list of plain
-            numbers.
-        listed: Whether these are not simply all videos below ``root`` with the labels of their
-            folders or rows.
+        videos: Paths, labels from 0, and class names. Lists of plain numbers have no class names.
+        listed: Whether the videos are listed. Otherwise they are all videos below ``root``, with
+            the labels of their folders or rows.
         lines: Line number of each video in a CSV file.
         groups: Group of each video, from a column of the CSV file; empty without groups.
         folds: Fold of each video, from a column of the CSV file; empty without folds.
@@ -108,11 +106,11 @@ class LabelledVideos:
 
     @property
     def num_classes(self) -> int:
-        """Return K: the number of names, or the largest number of a list plus one."""
+        """Return the number of class names or, without names, the largest label plus one."""
         return len(self.videos.classes) or int(self.videos.labels.max()) + 1
 
     def name(self, label: int) -> str:
-        """Return the name of a label; its number if it has none."""
+        """Return the name of a label, or its number if it has no name."""
         return self.videos.classes[label] if self.videos.classes else str(label)
 
     def paths(self) -> list[str]:
@@ -125,7 +123,7 @@ class LabelledVideos:
         return f"{self.source}, line {line}"
 
     def subset(self, indices: np.ndarray) -> LabelledVideos:
-        """Return the videos at some indices, with the numbers and names of all classes."""
+        """Return the videos at some indices. Labels and class names stay the same."""
         chosen = indices.tolist()
         groups, folds = (
             tuple(c[i] for i in chosen) if c else () for c in (self.groups, self.folds)
@@ -134,7 +132,7 @@ class LabelledVideos:
         return replace(self, videos=videos, listed=True, lines=(), groups=groups, folds=folds)
 
     def in_fold(self, columns: GroupColumns) -> np.ndarray:
-        """Return the mask (N,) of the fold that ``NAME=VALUE`` chooses, by default the first one.
+        """Return the mask (N,) of the fold that ``NAME=VALUE`` chooses, by default the first fold.
 
         Raises:
             ValueError: If the fold does not exist or is the only one.
@@ -144,12 +142,13 @@ class LabelledVideos:
         if chosen not in names or len(names) < 2:
             raise ValueError(
                 f"{self.source} has the folds {', '.join(names)}, of which {chosen!r} cannot be "
-                f"held out. Give one of two or more: --fold-column {columns.fold_name}={names[0]}"
+                "held out. There must be two or more, and one of them must be chosen, for example "
+                f"--fold-column {columns.fold_name}={names[0]}"
             )
         return np.array([fold == chosen for fold in self.folds])
 
     def write_groups(self, folder: str | Path, name: str) -> str | None:
-        """Write ``folder/NAME_groups.csv`` for :func:`read_groups`; None without groups and folds.
+        """Write ``folder/NAME_groups.csv`` and return its path; None without groups and folds.
 
         Raises:
             WriteError: If the file cannot be written.
@@ -166,7 +165,7 @@ class LabelledVideos:
         """Describe videos that are listed or labelled twice, and groups that are in two folds.
 
         Args:
-            rule: Text that follows the first sentence and says how repeated rows are handled.
+            rule: End of the first sentence, which says how repeated rows are handled.
         """
         labels: list[int] = self.videos.labels.tolist()
         first: dict[str, int] = {}
@@ -183,8 +182,8 @@ class LabelledVideos:
         if not again:
             return lines
         lines += [
-            f"{again} rows of {self.source} name a video or segment again, {len(other)} of them "
-            f"with another label{rule}"
+            f"{again} rows of {self.source} repeat a video or segment, {len(other)} of them with a "
+            f"different label{rule}"
         ]
         for i, old in other[:_SHOWN]:
             names = [f"{self.name(labels[at])!r} ({self.where(at)})" for at in (old, i)]
@@ -192,7 +191,7 @@ class LabelledVideos:
         return lines
 
     def few(self, count: int, seed: int) -> LabelledVideos:
-        """Draw ``count`` videos of every class, using the seed.
+        """Draw ``count`` videos of every class with a seed.
 
         Raises:
             ValueError: If a class has fewer videos.
@@ -213,8 +212,8 @@ class LabelledVideos:
     def dataset(self, folder: str | Path, name: str, write: bool = True) -> dict[str, Any]:
         """Return settings for a dataset's config, and write the list ``folder/NAME.txt`` if needed.
 
-        Without ``write``, the list is only named, because the folder may still contain another
-        training run.
+        With ``write=False``, the list is not written yet, because the folder may still contain an
+        earlier training run.
 
         Raises:
             ValueError: If a path or a class has a name that a list cannot contain.
@@ -237,8 +236,8 @@ class LabelledVideos:
         refused += [c for c in classes if c != c.strip() or len(c.splitlines()) != 1]
         if refused:
             raise ValueError(
-                f"a list cannot contain the name {refused[0]!r:.200} (a line break, a space at an "
-                f"end, or no text). Rename it in {self.source}"
+                f"a list cannot contain the name {refused[0]!r:.200}, because it has a line break "
+                f"or a space at an end, or is not text. Rename it in {self.source}"
             )
         if classes:
             write_text(names, "".join(f"{c}\n" for c in classes))
@@ -246,14 +245,14 @@ class LabelledVideos:
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """Return a key for sorting names, which puts 2 before 10."""
+    """Return a key that sorts numbers by value, so that 2 precedes 10."""
     return (int(name) if name.isdecimal() and name.isascii() else -1, name)
 
 
 def read_groups(file: str, count: int) -> tuple[list[str], list[str]]:
-    """Read the groups and the folds of ``count`` samples, each empty if there are none.
+    """Read the groups and folds of ``count`` samples, each empty if there are none.
 
-    The file is one of :meth:`LabelledVideos.write_groups`; ValueError for anything else.
+    ValueError unless :meth:`LabelledVideos.write_groups` wrote the file for these samples.
     """
     lines = [row for _, row in read_csv_lines(file)]
     header, rows = lines[0] if lines else [], lines[1:]
@@ -276,15 +275,15 @@ def read_labelled(
     """Read the labelled videos of a source.
 
     Args:
-        source: Folder with a sub-folder for each class; table with labels (``v.lance``); list of
-            ``path label``; or ``.csv`` or ``.tsv`` file with the columns path and label, with or
-            without a header. The class names of a list are read from the file that the search page
-            writes next to it, if it exists (``labels_classes.txt`` for ``labels.txt`` and
-            ``labels_train.txt``).
-        data_root: Folder or table that the paths of a file are relative to. None uses the file's
-            own folder or the current one.
-        fewest: Minimum number of classes, default 2.
-        columns: Columns of groups and folds to read from a CSV file.
+        source: Folder with a sub-folder for each class, table with labels (``v.lance``), list with
+            lines ``path label``, or ``.csv`` or ``.tsv`` file with the columns path and label,
+            whose header may be missing. The class names of a list are read from the file that the
+            search page writes next to it, if it exists (``labels_classes.txt`` for ``labels.txt``
+            and ``labels_train.txt``).
+        data_root: Folder or table that the paths in a file are relative to. None uses the folder of
+            the file or the current folder.
+        fewest: Minimum number of classes.
+        columns: Columns of groups and folds of a CSV file.
         extensions: Extensions by which a folder is listed; None for
             :func:`~sce_video.datasets.sources.listed_extensions`.
 
@@ -313,20 +312,20 @@ def read_labelled(
     if len(unlabelled) < len(found) and len(unlabelled):
         raise ValueError(
             f"{found.videos.path(int(unlabelled[0]))!r} of {source} has no label "
-            f"({len(unlabelled)} of {len(found)} videos): put it into the sub-folder of its class"
+            f"({len(unlabelled)} of {len(found)} videos). Move it to the sub-folder of its class"
         )
     count = 0 if len(unlabelled) else len(np.unique(found.videos.labels))
     if count < fewest:
         raise ValueError(
             f"{source} has {count or 'no'} class{'es' * (count != 1)}, but a classifier needs two "
-            "or more. Give a folder with a sub-folder for each class, a list of 'path label', or a "
-            "CSV file with the columns path and label"
+            "or more. Use a folder with a sub-folder for each class, a list with lines 'path "
+            "label', or a CSV file with the columns path and label"
         )
     return found
 
 
 def _relative(videos: VideoList, root: str) -> VideoList:
-    """Return the videos with absolute paths below the root made relative to it."""
+    """Make the absolute paths of videos relative to ``root`` if they lie below it."""
     below = os.path.join(os.path.abspath(root), "")
     paths = [videos.path(i) for i in range(len(videos))]
     if not any(path.startswith(below) for path in paths):
@@ -336,7 +335,7 @@ def _relative(videos: VideoList, root: str) -> VideoList:
 
 
 def _check_segments(listed: LabelledVideos) -> None:
-    """Raise ValueError, with file and line, for a segment without a video, or beyond its end."""
+    """Raise ValueError for a listed segment that has no video, or that ends after its video."""
     found = (split_segment(os.path.join(listed.root, path)) for path in listed.paths())
     ends = ((i, segment[0], segment[2]) for i, segment in enumerate(found) if segment is not None)
     check_segment_files((listed.where(i), file, end) for i, file, end in ends)
@@ -351,13 +350,13 @@ def _read_list(source: str) -> LabelledVideos:
 
 
 def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
-    """Return the videos of a table of text; labels are names, numbered in sorted order."""
+    """Read a CSV file. Labels are ranks of the class names."""
     lines = list(read_csv_lines(source))
     if not lines:
-        raise ValueError(f"{source} is empty: it must have a line for each video")
+        raise ValueError(f"{source} is empty, but must have a line for each video")
     before, _, last = lines[0][1][0].rpartition(" ")
     if len(lines[0][1]) == 1 and before and last.isdecimal() and more == NO_COLUMNS:
-        return _read_list(source)  # SlowFast's lists of path and label are named .csv
+        return _read_list(source)  # SlowFast gives lists of path and label the extension .csv
     path, label = columns = _columns(source, lines[0][1])
     rows = lines[lines[0][1][path].lower() in PATH_COLUMNS :]
     for number, row in rows:
@@ -367,14 +366,14 @@ def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
         raise ValueError(f"{source} contains a header but no videos")
     paths = [row[path] for _, row in rows]
     header = [name.lower() for name in lines[0][1]]
-    if "start" in header and "end" in header:  # a row is a segment, and a sample
+    if "start" in header and "end" in header:  # each row is a segment
         times = [header.index("start"), header.index("end")]
         for i, (number, row) in enumerate(rows):
             start, end = (row[column] if column < len(row) else "" for column in times)
             span = segment_of_row(f"{source}, line {number}", start, end)
             paths[i] = segment_path(paths[i], *span)
     names = {row[label] for _, row in rows}
-    # Sort 2 before 10 if all of them are numbers.
+    # If all names are numbers, 2 precedes 10.
     numbers = all(name.isdecimal() and name.isascii() for name in names)
     classes = sorted(names, key=_in_order if numbers else None)
     number_of = {name: number for number, name in enumerate(classes)}
@@ -387,7 +386,7 @@ def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
 def _column(
     source: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], name: str | None
 ) -> tuple[str, ...]:
-    """Return a column's cells by its name; empty for None. ValueError if any is missing."""
+    """Return the cells of a column; empty if ``name`` is None. ValueError if a cell is empty."""
     if name is None:
         return ()
     if name not in header:
@@ -401,7 +400,7 @@ def _column(
 
 
 def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
-    """Return the numbers of the columns with the path and the label, from the first line."""
+    """Return the positions of the columns of paths and labels, judging by the first line."""
     names = [name.lower() for name in first]
     found = [
         next((names.index(n) for n in known if n in names), None)
@@ -427,32 +426,27 @@ def read_pair(
 ) -> tuple[LabelledVideos, LabelledVideos | None]:
     """Read the videos to train and to test a classifier, which must have the same classes.
 
-    ``data_root`` applies to sources that are files, and ``columns`` apply to ``train``. See
-    :func:`read_labelled`.
+    ``data_root`` applies to sources that are files, and ``columns`` apply to ``train``. All
+    arguments are explained at :func:`read_labelled`.
     """
-    found = []
     files = [path for path in (train, test) if path is not None and os.path.isfile(path)]
-    for path in (train, test):
-        root = data_root if path in files or not files else None
-        own = columns if path is train else NO_COLUMNS
-        found.append(
-            None if path is None else read_labelled(path, root, columns=own, extensions=extensions)
-        )
-    first, second = found
-    assert first is not None
-    if second is not None:
-        check_pair(first, second)
+    roots = {path: data_root if path in files or not files else None for path in (train, test)}
+    first = read_labelled(train, roots[train], columns=columns, extensions=extensions)
+    if test is None:
+        return first, None
+    second = read_labelled(test, roots[test], extensions=extensions)
+    check_pair(first, second)
     return first, second
 
 
 def tell_repeated(*sets: LabelledVideos | None) -> None:
-    """Print which videos of labelled sets are listed several times, or with several labels."""
+    """Print which videos are listed several times or with several labels."""
     for line in (line for one in sets if one is not None for line in one.repeated()):
         print(printable(line, sys.stderr), file=sys.stderr, flush=True)
 
 
 def check_pair(train: LabelledVideos, test: LabelledVideos) -> None:
-    """Raise ValueError unless two sets have the same classes: names, or numbers of the first."""
+    """Raise ValueError unless the classes of ``test`` are those of ``train``."""
     first, second = (
         {s.name(i) for i in np.unique(s.videos.labels).tolist()} for s in (train, test)
     )
@@ -466,5 +460,61 @@ def check_pair(train: LabelledVideos, test: LabelledVideos) -> None:
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)
+    shown = ", ".join(map(repr, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
     return shown or "none"
+
+
+def classes_of(dataset: Any) -> tuple[str, ...]:
+    """Return the class names of a dataset; empty if it has none."""
+    metainfo = getattr(dataset, "metainfo", None) or {}
+    return tuple(metainfo["classes"]) if "classes" in metainfo else ()
+
+
+def check_same_classes(
+    first: Sequence[str],
+    second: Sequence[str],
+    names: tuple[str, str] = ("the queries have", "the gallery has"),
+) -> None:
+    """Raise ValueError if the classes of two datasets differ.
+
+    Labels are ranks of the folder names. A class that only one dataset has would shift the labels
+    of later classes, and every metric would be wrong.
+
+    Args:
+        first: Class names of one dataset (:func:`classes_of`); empty to compare nothing.
+        second: Class names of the other dataset.
+        names: Names of the two datasets, each with a verb, for the message.
+    """
+    if first and second and tuple(first) != tuple(second):
+        only = [sorted(set(a) - set(b)) for a, b in ((first, second), (second, first))]
+        raise ValueError(
+            "the sub-folders of the two datasets differ, so their labels do not agree: only "
+            f"{names[0]} {only[0]}, only {names[1]} {only[1]}. Use the same classes in both, or "
+            "annotation lists"
+        )
+
+
+def check_dataset_labels(dataset: Any, num_classes: int) -> None:
+    """Raise ValueError unless every sample has a label in ``[0, num_classes)``.
+
+    A dataset without an attribute ``labels`` is not checked.
+    """
+    labels = getattr(dataset, "labels", None)
+    if labels is None:
+        return
+    labels = np.asarray(labels)
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if not len(wrong):
+        return
+    first = int(wrong[0])
+    where = dataset.describe(first) if hasattr(dataset, "describe") else f"sample {first}"
+    if labels[first] < 0:
+        raise ValueError(
+            f"{where} has no label ({len(wrong)} of {len(labels)} samples have no label or a "
+            "wrong one). A classifier needs 'path label' on every line, or a sub-folder per class"
+        )
+    raise ValueError(
+        f"{where} has label {labels[first]}, but the classifier has {num_classes} classes, 0 to "
+        f"{num_classes - 1} ({len(wrong)} of {len(labels)} labels are wrong). Set "
+        "model.cls_head.num_classes to the number of classes of the dataset"
+    )

@@ -1,4 +1,4 @@
-"""The dataset of videos in a table: only the bytes of the needed frames are read."""
+"""The dataset of videos in a table, of which only the bytes of requested frames are read."""
 
 from __future__ import annotations
 
@@ -36,31 +36,28 @@ from sce_video.utils.stored_arguments import Word, Words
 
 @DATASETS.register_module()
 class LanceVideoDataset(VideoDataset):
-    """Videos of a Lance table, made by ``sce-video import``.
+    """Videos in a Lance table that ``sce-video import`` has made.
 
-    Seeds, order, bad files, time limit and the pipeline work as in :class:`VideoDataset`. With the
-    same repacked files, the samples are bit-identical. The bytes for all samples of a batch are
-    requested before the first sample is made: the frame indexes of their rows, and the packets of
-    the frames that their clips show. From object storage, the next two batches are read while one
-    is decoded, if the sampler announces them. Each packet is compared with its checksum, and
-    damaged packets make the row a bad file. A table that can no longer be reached ends the training
-    run (:class:`~sce_video.datasets.tables.table.TableError`).
+    Seeds, order, bad files, time limit and pipeline work as in :class:`VideoDataset`, and samples
+    are bit-identical to those of the imported files. The frame indexes and packets for all samples
+    of a batch are requested before the first sample is made. From object storage, the next two
+    batches are read while a batch is decoded, if the sampler announces them. The checksum of each
+    packet is verified, and a row with damaged packets is a bad file. If the table can no longer be
+    reached, the training run ends (:class:`~sce_video.datasets.tables.table.TableError`).
 
     Args:
         data_root: Path of the table, or its URI such as ``s3://bucket/videos.lance``.
-        ann_file: Path or URL of an annotation list with paths as they were imported, or their
-            segments ``a.mp4@12.5-17``. The list gives order and labels. None uses all rows sorted
-            by path, with the labels of the table.
+        ann_file: Path or URL of an annotation list, with paths as they were imported, or segments
+            such as ``a.mp4@12.5-17``. The list determines order and labels. None uses all rows
+            sorted by path, with the labels of the table.
         pipeline, on_error, timeout, class_file, subset: Arguments of :class:`VideoDataset`.
-        storage_options: Options of the object store, which override the environment's.
-        block_size: Number of bytes between ranges of a file below which they are one request. None
-            means 1024, or 65536 in an object store, which makes a tenth of the requests but reads
-            four times the bytes.
+        storage_options: Options of the object store, which override the environment.
+        block_size: Number of bytes between two ranges below which they are read by one request.
+            None means 1024, or 65536 in an object store.
 
     Raises:
         TableError: If the table cannot be read.
-        ValueError: If there is nothing to read, listed videos are not in the table, or an option is
-            wrong.
+        ValueError: If there is no video, the table lacks a listed video, or an option is invalid.
     """
 
     def __init__(
@@ -111,7 +108,7 @@ class LanceVideoDataset(VideoDataset):
         self._rows = self._rows[indices]
 
     def describe(self, index: int) -> str:
-        """Return row, table and path of a video, for messages."""
+        """Return the row, table and path of a video for messages."""
         return f"{self._source.describe(int(self._rows[index]))}: {self.videos.path(index)!r}"
 
     @property
@@ -120,7 +117,7 @@ class LanceVideoDataset(VideoDataset):
         return is_remote(self.data_root)
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[PackedSample]:
-        """Return the samples of one batch; see :class:`VideoDataset`."""
+        """Return the samples of a batch; see :class:`VideoDataset`."""
         self._ahead = self._read_ahead([SampleRequest.of(request) for request in requests])
         try:
             return super().__getitems__(requests)
@@ -133,14 +130,14 @@ class LanceVideoDataset(VideoDataset):
     def _open(
         self, index: int, ahead: Rows, path: str, **options: Unpack[ReaderOptions]
     ) -> VideoReader:
-        """Return the reader of a video; called by ``OpenVideo`` with the options of a reader."""
+        """Return the reader of a video. ``OpenVideo`` calls this method with a reader's options."""
         row, segment = int(self._rows[index]), split_segment(path)
         reader = self._source.open(row, path, ahead.get(row), options)
         return reader if segment is None else SegmentReader(path, reader, *segment[1:])
 
     def _run_pipeline(self, index: int, seed: int, given: PipelineResults) -> PackedSample:
-        ahead = self._ahead.get(int(self._rows[index]))
-        drawn = None if ahead is None else ahead.drawn.pop((index, seed), None)
+        row = int(self._rows[index])
+        drawn = self._ahead[row].drawn.pop((index, seed), None) if row in self._ahead else None
         if drawn is None:
             return super()._run_pipeline(index, seed, given)
         drawn["reader"].deadline = given["deadline"]
@@ -148,11 +145,11 @@ class LanceVideoDataset(VideoDataset):
         return run_pipeline(self.pipeline[self._sampling + 1 :], {**drawn, **given})
 
     def _read_ahead(self, requests: Sequence[SampleRequest]) -> Rows:
-        """Read what the samples of a batch need, by row. Missing parts are read with the sample."""
+        """Read the data for a batch by row. Missing data are read when a sample is made."""
         found: Rows = {}
 
         def work() -> None:
-            with suppress(VideoDecodeError):  # raised again by the sample that it belongs to
+            with suppress(VideoDecodeError):  # raised again when the sample is made
                 found.update(self._rows_of(requests))
 
         if self.timeout is None:
@@ -162,23 +159,22 @@ class LanceVideoDataset(VideoDataset):
         try:
             self._caller.call(work, self.timeout)
         except LimitExceededError:
-            return {}  # each sample then reads for itself, under its own limit
+            return {}  # each sample reads its own data, with its own time limit
         return found
 
     def _rows_of(self, requests: Sequence[SampleRequest]) -> Rows:
-        """Return what was read for a batch. Some packets may still be on their way.
+        """Return the data of a batch, of which some packets may still be requested.
 
-        Reading a batch takes three rounds of requests: frame indexes, positions of the rows,
-        packets. From object storage, a later batch is read while the samples of this one are
-        decoded.
+        Reading a batch takes three rounds of requests: for frame indexes, positions of rows, and
+        packets. From object storage, a later batch is read while this batch is decoded.
         """
-        if self._later_pid != os.getpid():  # a forked process does not have the threads
+        if self._later_pid != os.getpid():  # a forked process has no reading threads
             self._later = []
         asked = [batch for batch, _ in self._later]
         if requests in asked:
             found = self._later[asked.index(requests)][1].result()
             del self._later[: asked.index(requests) + 1]
-        else:  # the first batches, also of an epoch after one that was left
+        else:  # one of the first batches of an epoch
             found = self._start_reading(requests)
             del self._later[:-1]
         later = [getattr(request, "following", None) for request in requests]
@@ -189,9 +185,9 @@ class LanceVideoDataset(VideoDataset):
         return found
 
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
-        """Read the frame indexes of a batch's rows. The packets of its clips may follow."""
-        # This runs outside the thread that makes samples. It stores the drawn clips, and
-        # _run_pipeline continues from them.
+        """Read the frame indexes of a batch's rows, and start reading the packets of its clips."""
+        # This does not run in the thread that makes samples. _run_pipeline continues from the drawn
+        # clips, which are stored here.
         found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])
         needed: dict[int, np.ndarray] = {}
         for request in requests:
@@ -209,11 +205,10 @@ class LanceVideoDataset(VideoDataset):
                 drawn = run_pipeline(self.pipeline[: self._sampling + 1], inputs)
             except VideoDecodeError:
                 continue  # raised again when the sample is made
-            clips = drawn.get("clips")
-            if not clips:
+            if "clips" not in drawn:
                 continue
             found[row].drawn[request.index, request.seed] = drawn
-            frames = frames_of_clips(clips) + getattr(drawn["reader"], "first", 0)
+            frames = frames_of_clips(drawn["clips"]) + getattr(drawn["reader"], "first", 0)
             packets = index.packets_for(frames)
             needed[row] = np.union1d(needed[row], packets) if row in needed else packets
         self._source.start_reading(needed, found)

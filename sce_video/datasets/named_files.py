@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sce_video.datasets.sources import (
@@ -15,18 +14,11 @@ from sce_video.datasets.sources import (
     is_elsewhere,
     is_table,
     is_table_folder,
-    list_root,
     no_file,
-    scan_folder,
 )
-from sce_video.datasets.video_list import (
-    VIDEO_EXTENSIONS,
-    VideoList,
-    read_annotation_list,
-    video_of,
-)
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
 from sce_video.utils.command import printable
-from sce_video.utils.files import read_text, regular_file, text_encoding
+from sce_video.utils.files import read_text
 from sce_video.utils.run_files import (
     MODEL_PREFIX,
     check_pool,
@@ -42,11 +34,11 @@ from sce_video.utils.storage import is_url
 
 
 def check_run(run: str | Path) -> None:
-    """Check that RUN refers to a checkpoint, as far as possible without reading or downloading.
+    """Check that RUN refers to a checkpoint, as far as possible without reading or downloading it.
 
     Raises:
         FileNotFoundError: If the folder has no checkpoints, or the file does not exist.
-        ValueError: If ``hf:`` is followed by neither a folder nor a name, or a pool is unknown.
+        ValueError: If ``hf:`` is not followed by a folder or a name, or a pool is unknown.
     """
     run, pool = split_pool(run)
     if pool is not None:
@@ -68,7 +60,7 @@ def check_network(source: str) -> None:
 
     Raises:
         FileNotFoundError: If the run or file does not exist.
-        ValueError: If ``hf:`` is followed by neither a folder nor a name, or a pool is unknown.
+        ValueError: If ``hf:`` is not followed by a folder or a name, or a pool is unknown.
     """
     if is_model(source) or packaged_network(source):
         check_run(source)
@@ -79,12 +71,12 @@ def check_network(source: str) -> None:
 def check_videos(
     root: str, extensions: Sequence[str] | None = None, dataset: str | None = None
 ) -> None:
-    """Check that a table, or a folder with a video, exists; print which files are left out.
+    """Check that a table or a folder with videos exists, and print which files are left out.
 
     Args:
         root: Path of the table or folder.
         extensions: Extensions of the files in a folder.
-        dataset: Registered class that lists the videos of the folder, whatever their names.
+        dataset: Registered class that lists the videos of the folder itself.
 
     Raises:
         FileNotFoundError: If the table does not exist.
@@ -100,13 +92,13 @@ def check_videos(
         check_exists(root, "table")
         return
     if os.path.isfile(root):
-        raise ValueError(f"{root} is a file: give a folder of videos, or a table (v.lance)")
+        raise ValueError(f"{root} is a file. Give a folder of videos or a table (v.lance)")
     check_folder(root)
     tell_others(root, extensions)
 
 
 def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
-    """Print how many files of a folder are left out because their names are not video names.
+    """Print how many files of a folder are left out because of their extensions.
 
     Raises:
         ValueError: If the folder contains no video.
@@ -122,7 +114,7 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
 
 
 def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
-    """Raise FileNotFoundError for a missing local path; URLs and table rows are not checked."""
+    """Raise FileNotFoundError if a local path does not exist. URLs and rows are not checked."""
     if path is None:
         return
     name = os.fspath(path)
@@ -131,7 +123,7 @@ def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
 
 
 def check_index(folder: str) -> None:
-    """Raise FileNotFoundError unless a folder holds an index, or is a table."""
+    """Raise FileNotFoundError unless a folder contains an index or is a table."""
     files = (file for kind in ("features*", "records*") for file in Path(folder).glob(kind))
     if not is_table_folder(folder) and next(files, None) is None:
         raise FileNotFoundError(
@@ -140,81 +132,30 @@ def check_index(folder: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class ListedVideos:
-    """Videos of a folder or of an annotation list.
+def check_out(path: str) -> None:
+    """Raise ValueError if nothing can be written at the value of ``--out``.
 
-    Attributes:
-        videos: Paths and labels, N entries.
-        root: Folder that the paths are relative to.
-        lines: (N,) line number of every entry in the list, counted from 1; None for a folder.
+    A path that cannot be written is refused before hours of work, not after them.
     """
-
-    videos: VideoList
-    root: str
-    lines: list[int] | None = None
-
-
-def listed_videos(
-    source: str, data_root: str | None, extensions: Sequence[str] | None = None
-) -> ListedVideos:
-    """List the videos of a folder or of an annotation list; print which files are left out.
-
-    Args:
-        source: Folder or list.
-        data_root: Folder that the paths of a list are relative to. None uses the folder of the list
-            or the current folder, whichever contains one of the first files.
-        extensions: Extensions of the videos in a folder. None accepts all video extensions.
-
-    Raises:
-        FileNotFoundError: If the list or ``data_root`` does not exist.
-        ValueError: If there are no videos, none of the first files of the list exists, or a folder
-            is given with a ``data_root``.
-    """
-    if os.path.isdir(source):
-        if data_root is not None:
-            raise ValueError(
-                f"{source} is a folder, but --data-root belongs to an annotation list. Remove "
-                "--data-root"
-            )
-        check_videos(source, extensions)
-        return ListedVideos(scan_folder(source, extensions), source)
-    check_exists(source, "list or folder")
-    check_exists(data_root, "folder")
-    videos = read_annotation_list(source)
-    root = list_root(source, data_root, videos)
-    encoding = text_encoding(source)
-    with open(source, encoding=encoding, errors="surrogateescape", opener=regular_file) as file:
-        lines = [number for number, line in enumerate(file, 1) if line.strip()]
-    return ListedVideos(videos, root, lines)
-
-
-def write_problem(path: str) -> str | None:
-    """Return why a file or folder cannot be made at a path; None if it can, or for a URL.
-
-    A place where nothing can be written is refused before hours of work, not after them.
-    """
+    if is_url(path):
+        return
     target = Path(os.path.abspath(path))
-    # Its own folder, or the first existing folder above it.
+    # The folder itself, or the first existing folder above it.
     around = [target] * target.is_dir() + list(target.parents)
     nearest = next(folder for folder in around if os.path.lexists(folder))
-    reason = "" if os.access(nearest, os.W_OK | os.X_OK) else f"no rights to write in {nearest}"
-    reason = reason if nearest.is_dir() else f"{nearest} is not a folder"
-    if not reason or is_url(path):
-        return None
-    return f"must be a path that can be written, got {path}: {reason}"
-
-
-def check_out(path: str) -> None:
-    """Raise ValueError for a value of ``--out`` at which nothing can be written."""
-    if problem := write_problem(path):
-        raise ValueError(f"--out {problem}")
+    if not nearest.is_dir():
+        reason = f"{nearest} is not a folder"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        reason = f"no rights to write in {nearest}"
+    else:
+        return
+    raise ValueError(f"--out must be a path that can be written, got {path}: {reason}")
 
 
 def class_names_of(path: str | None) -> list[str] | None:
     """Return the lines of a file of class names (``--classes``); None without a file.
 
-    The first line is the name of label 0. An empty file gives ``[""]``.
+    The first line is the name of label 0. For an empty file, the result is ``[""]``.
 
     Raises:
         FileNotFoundError: If the file does not exist.

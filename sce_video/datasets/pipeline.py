@@ -1,7 +1,7 @@
-"""A data pipeline: its steps, and the values that they hand on, from a path to a packed sample.
+"""The data pipeline: its steps, and the values that they pass on, from a path to a packed sample.
 
-The values travel in a dict, as in OpenMMLab, so that a step of the user's own may add keys. The
-types below name the keys of the steps in this package.
+The values are in a dict, as in OpenMMLab, so that your own steps can add keys. The types below
+describe the keys of the steps in this package.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class PipelineResults(TypedDict, total=False):
-    """Values of one sample between two steps. The dataset gives the first group of keys."""
+    """Values of one sample between two steps. The dataset sets the first group of keys."""
 
     path: str
-    #: -1 without a label.
+    #: -1 for none.
     label: int
     #: Index in the dataset.
     index: int
@@ -32,21 +32,21 @@ class PipelineResults(TypedDict, total=False):
     rng: np.random.Generator
     #: Value of ``time.monotonic()`` after which reading raises; None for no limit.
     deadline: float | None
-    #: Rows of the reader's table whose frames exist, see ``FrameCountError``; None at first.
+    #: Numbers of the frames that exist, see ``FrameCountError``; None at first.
     correction: np.ndarray | None
-    #: Slot of a shared batch buffer, a uint8 tensor per view; None packs into new tensors.
+    #: Slot of a shared batch buffer, a uint8 tensor per view; None to pack into new tensors.
     targets: Sequence[Tensor] | None
-    #: Function that opens ``path`` with the options of a reader, for example the row of a table.
+    #: Function that opens ``path`` with the options of a reader, for example for a table row.
     open: Callable[..., VideoReader]
-    #: List to which the opened reader is appended, for a caller that queries it afterwards.
+    #: List to which the reader is appended, for a caller that queries it later.
     opened: list[VideoReader]
-    #: Closes the opened files after the last step.
+    #: Stack that closes the opened files after the last step.
     exit_stack: ExitStack
     #: Image of a dataset in memory, uint8 (H, W, 3).
     image: np.ndarray | DecodedFrames
     #: Second of an AVA key frame in its film.
     timestamp: float
-    #: (n, 4) float32, persons of a key frame, first in [0, 1], later in pixels.
+    #: (n, 4) float32, persons of a key frame, at first in [0, 1], later in pixels.
     boxes: np.ndarray
     #: (n, 80) float32, the actions of each person, 0 or 1.
     actions: np.ndarray
@@ -55,13 +55,13 @@ class PipelineResults(TypedDict, total=False):
     limits: DecodeLimits
     #: A clip per view.
     clips: list[ClipIndices]
-    #: Number of the chosen clip, by which its stored features are found.
+    #: Number of the chosen clip, which identifies its stored features.
     clip: int
     #: Number L of local views, which are the last views.
     num_local_views: int
-    #: V views, uint8 (T, H, W, 3), perhaps not computed yet.
+    #: V views, uint8 (T, H, W, 3), whose pixels may not be computed yet.
     views: list[np.ndarray | LazyView]
-    #: (K, T) int64, index of frame t of clip k among the frames of the one view.
+    #: (K, T) int64, index of frame t of clip k in the only view.
     positions: np.ndarray
     #: Numbers of clips of RGB differences, of clips with repeated frames, and of clips in colour.
     differences: tuple[int, int, int]
@@ -83,7 +83,7 @@ class PackedSample(TypedDict, total=False):
     boxes: Tensor
     #: (n, 80) float32.
     actions: Tensor
-    #: ``PackVideo`` instead of ``inputs``: uint8 (F, H, W, 3), frames that the views share.
+    #: uint8 (F, H, W, 3), frames that the views share, from ``PackVideo`` instead of ``inputs``.
     frames: Tensor
     #: (K, T) int64, index of each clip's frames.
     positions: Tensor
@@ -93,14 +93,13 @@ class PackedSample(TypedDict, total=False):
     crop_size: tuple[int, int]
     #: (path, error) of the bad files that were tried for this sample.
     failures: list[tuple[str, str]]
-    #: Frames in which the decoder concealed errors, if a job requests their number.
+    #: Number of frames in which the decoder concealed errors, if a job requests it.
     damaged: int
-    #: Seconds of the video, if a job requests it.
+    #: Duration of the video in seconds, if a job requests it.
     duration: float
 
 
-#: A step gets the results of the previous step and returns its own. The last step returns the
-#: packed sample.
+#: A step, which receives the results of the previous step. The last step returns the packed sample.
 Transform = Callable[[PipelineResults], Any]
 
 #: Steps of a pipeline, built or as configs.
@@ -108,14 +107,14 @@ Steps = Sequence[Transform | dict[str, Any]]
 
 
 def run_pipeline(pipeline: Iterable[Transform], results: PipelineResults) -> Any:
-    """Apply transforms in order to a copy of ``results`` and return the last one's result.
+    """Apply transforms in order to a copy of ``results``, and return the result of the last one.
 
-    Files that a transform enters into ``results["exit_stack"]`` stay open until the last transform
-    has returned or one has raised. Then all of them are closed.
+    Files that a transform enters into ``results["exit_stack"]`` are closed after the last
+    transform, or if a transform raises an error.
     """
     with ExitStack() as stack:
         found: Any = {**results, "exit_stack": stack}
         for transform in pipeline:
             found = transform(found)
-        found.pop("exit_stack", None)  # a transform that builds a new dict has left it out
+        found.pop("exit_stack", None)  # missing if a transform has built a new dict
         return found

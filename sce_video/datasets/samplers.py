@@ -1,4 +1,4 @@
-"""The order and seeds of the samples of an epoch; can start in the middle of one."""
+"""The order and seeds of an epoch's samples. A pass can start in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sce_video.datasets.video_dataset import SampleRequest, mix_seed
 from sce_video.registry import DATA_SAMPLERS
 
 _BLOCK = 4096
-#: Number of batches that a worker reads ahead, because reading a batch from object storage takes
-#: longer than decoding it.
+#: Number of batches that a worker reads ahead from object storage, which takes longer than
+#: decoding.
 _BATCHES_AHEAD = 2
 
 
 class FollowedRequest(SampleRequest):
-    """A request that also names the request of the same loader worker two batches later.
+    """A request that also contains a later request, which the same worker gets two batches later.
 
-    It equals the plain request with the same index and seed.
+    It equals a plain request with the same index and seed.
     """
 
     following: SampleRequest | None = None
@@ -32,18 +32,17 @@ class FollowedRequest(SampleRequest):
 class ResumableSampler(Sampler):
     """Variant of mmengine's ``DefaultSampler`` with a seed per sample and a start within the epoch.
 
-    All ranks draw the same order of the epoch. Rank r uses the samples at positions r, r + world
-    size, and so on. The batches of size B of W ranks together therefore equal the batch of size B *
-    W of one process, with the same :class:`SampleRequest` seeds.
+    All ranks draw the same order, and rank r uses the samples at positions r, r + world size, and
+    so on. The batches of size B of W ranks therefore contain the same samples, with the same seeds,
+    as a batch of size B * W of one process.
 
     Args:
         dataset: Anything with a length.
-        shuffle: Whether to draw a new order every epoch. Otherwise the order of the dataset is
-            kept.
+        shuffle: Whether to draw a new order in every epoch. Otherwise, the order of the dataset is
+            used.
         seed: Base seed, the same on all ranks. None draws one and broadcasts it.
-        round_up: Whether to repeat samples from the epoch's start until all ranks have equally
-            many.
-        min_samples: Minimum number of samples of an epoch, of all ranks together. A smaller dataset
+        round_up: Whether to repeat the first samples so that all ranks have the same number.
+        min_samples: Minimum number of samples in an epoch of all ranks together. A smaller dataset
             is used several times, each time in a new order and with new seeds.
 
     Raises:
@@ -79,7 +78,7 @@ class ResumableSampler(Sampler):
             self.total_size = size
 
     def _order(self) -> Tensor:
-        """Return the positions of this rank, int64: ``index + pass * len(dataset)``."""
+        """Return the positions of this rank's samples, int64: ``index + pass * len(dataset)``."""
         size = len(self.dataset)
         if self.shuffle:
             generator = torch.Generator()
@@ -93,7 +92,7 @@ class ResumableSampler(Sampler):
         return order[self.rank : self.total_size : self.world_size].clone()  # this rank
 
     def __iter__(self) -> Iterator[SampleRequest]:
-        """Yield this rank's requests of the epoch, without those skipped by :meth:`set_start`."""
+        """Yield this rank's requests, except requests that :meth:`set_start` skips."""
         start, self._start = self._start, 0
         order = self._order()[start:]
         if not self.distance:
@@ -112,32 +111,32 @@ class ResumableSampler(Sampler):
         return (SampleRequest(i % size, mix_seed(seed, epoch, i)) for i in positions)
 
     def announce_batches(self, batch_size: int, num_workers: int) -> None:
-        """Let requests name what their loader worker gets two batches later."""
+        """Add to each request the request that its loader worker gets two batches later."""
         self.distance = _BATCHES_AHEAD * batch_size * max(1, num_workers)  # they take turns
 
     def __len__(self) -> int:
-        """Return this rank's number of samples in a whole epoch, wherever the next pass starts."""
+        """Return this rank's number of samples in a whole epoch."""
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the order and the seeds of the following passes."""
+        """Set the epoch, which determines the order and the seeds of later passes."""
         self.epoch = epoch
 
     def set_total_size(self, total_size: int) -> None:
-        """Set the number of samples per epoch over all ranks, a multiple of the number of ranks.
+        """Set the number of samples per epoch of all ranks, a multiple of the number of ranks.
 
-        The order of an epoch does not change: it is cut, or continued from its start.
+        The order of an epoch is cut off, or repeated from its start.
         """
         if total_size < self.world_size or total_size % self.world_size:
             raise ValueError(
-                f"set_total_size({total_size}): not a positive multiple of {self.world_size} ranks"
+                f"total_size must be a positive multiple of {self.world_size}, got {total_size}"
             )
         self.total_size, self.num_samples = total_size, total_size // self.world_size
 
     def set_start(self, num_samples: int) -> None:
-        """Skip the first ``num_samples`` samples of this rank in the *next* pass only."""
+        """Skip the first ``num_samples`` samples of this rank, in the *next* pass only."""
         if not 0 <= num_samples <= self.num_samples:
             raise ValueError(
-                f"set_start({num_samples}): an epoch has {self.num_samples} samples per rank"
+                f"num_samples must be from 0 to {self.num_samples} per rank, got {num_samples}"
             )
         self._start = num_samples

@@ -1,7 +1,7 @@
-"""Segments of videos: a path with a start and an end, and the CSV file of labelled ones.
+"""Segments of videos: paths with a start and an end, and CSV files of labelled segments.
 
-A segment is written ``a.mp4@12.5-17`` and accepted like the path of a video. Its frames are the
-frames that begin in ``[12.5, 17)`` seconds. This module does not need torch.
+A segment such as ``a.mp4@12.5-17`` is accepted like the path of a video. It contains the frames
+that begin in ``[12.5, 17)`` seconds. This module does not need torch.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from sce_video.utils.seconds import parse_seconds
 
 #: Header of a file of segments. A prediction also has a ``score``. Other columns are ignored.
 COLUMNS = ("path", "start", "end", "label")
-#: Number of seconds by which a segment may exceed the container's stated duration, which is
-#: rounded.
+#: Number of seconds by which a segment may exceed the stated duration, which may be rounded.
 TOLERANCE = 0.5
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A labelled stretch ``[start, end)`` of a video, in seconds. Predictions have a ``score``.
+    """A labelled segment ``[start, end)`` of a video, in seconds. Predictions have a ``score``.
 
-    ``path`` is written as in the file, relative to the root of the videos.
+    ``path`` is relative to the root of the videos.
     """
 
     path: str
@@ -37,7 +36,7 @@ class Segment:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return the seconds with up to six decimals: 12.5, 17."""
+    """Format seconds with up to six decimals, such as 12.5 or 17."""
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
@@ -47,7 +46,7 @@ def segment_path(path: str, start: float, end: float) -> str:
 
 
 def segment_of_row(where: str, start: str, end: str) -> tuple[float, float]:
-    """Return start and end in seconds from two cells. A ValueError begins with ``where``."""
+    """Parse the start and end of a segment. A ValueError begins with ``where``."""
     times = []
     for name, text in (("start", start), ("end", end)):
         try:
@@ -59,10 +58,10 @@ def segment_of_row(where: str, start: str, end: str) -> tuple[float, float]:
 
 
 def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
-    """Raise ValueError for a segment of no file, or that begins or ends beyond its video.
+    """Raise ValueError if the video of a segment does not exist or is too short.
 
     Args:
-        rows: For each segment, its place in a list (file and line), its file, and its end in
+        rows: For each segment, its place in a list (file and line), its video, and its end in
             seconds.
     """
     durations: dict[str, float | None] = {}
@@ -82,17 +81,21 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
 
 
 def stated_duration(file: str, least: float = 0.0) -> float | None:
-    """Return the seconds of a video that its header states, or counted ones if they are fewer.
+    """Return the duration of a video that its header states, in seconds.
 
     Args:
-        file: The video.
-        least: Seconds. If the header states fewer, the video's frames decide: FFmpeg makes up a
-            duration for a file whose clock restarts.
+        file: Path of the video.
+        least: Duration in seconds. If the header states less, the timestamps of the frames are
+            used, because FFmpeg computes a wrong duration for a file whose clock restarts.
 
     Returns:
-        Seconds; None if the header states no duration or the video cannot be opened.
+        Duration in seconds; None if none is stated or the video cannot be opened.
     """
-    from sce_video.datasets.readers.av_file import best_video_stream, open_container
+    from sce_video.datasets.readers.av_file import (
+        best_video_stream,
+        open_container,
+        stated_seconds,
+    )
     from sce_video.datasets.readers.base import VideoDecodeError
 
     try:
@@ -100,30 +103,26 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
             with open_video(file) as reader:
                 return reader.duration
         with open_container(file) as container:
-            stream = best_video_stream(file, container)
-            stated = None if container.duration is None else container.duration / 1_000_000
-            if stream.duration is not None and stream.time_base is not None:
-                stated = float(stream.duration * stream.time_base)
+            stated = stated_seconds(container, best_video_stream(file, container))
         if stated is None or stated >= least:
             return stated
         with open_video(file) as reader:
             return reader.duration
-    except (OSError, VideoDecodeError):  # a bad file is reported where it is read
+    except (OSError, VideoDecodeError):  # a bad file is reported when it is read
         return None
 
 
 def read_segments(source: str) -> list[Segment]:
-    """Return the labelled segments of a CSV file with the columns path, start, end and label.
+    """Read the labelled segments of a CSV file with the columns path, start, end and label.
 
-    Times are parsed by :func:`~sce_video.utils.seconds.parse_seconds`. Anything else raises
-    ValueError with file and line. Whether the videos exist is checked by
-    :func:`check_segment_files`.
+    Times are parsed by :func:`~sce_video.utils.seconds.parse_seconds`. ValueError, with file and
+    line, is raised for an invalid row. It is not checked whether the videos exist.
     """
     return [segment for _, segment in numbered_segments(source)]
 
 
 def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
-    """Yield the segments of a file as :func:`read_segments`, each with the number of its line."""
+    """Yield line number and segment of each row, as :func:`read_segments` reads it."""
     lines = list(read_csv_lines(source))
     header = [name.lower() for name in lines[0][1]] if lines else []
     if any(name not in header for name in COLUMNS):
@@ -147,7 +146,7 @@ def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
 
 
 def write_segment_file(file: str | Path, segments: Iterable[Segment]) -> None:
-    """Write a file that :func:`read_segments` reads, with a column ``score`` if there are any."""
+    """Write a file for :func:`read_segments`, with a column ``score`` if there are any scores."""
     segments = list(segments)
     scored = any(s.score is not None for s in segments)
     rows: list[list[str]] = [[*COLUMNS, *(("score",) * scored)]]

@@ -1,10 +1,10 @@
 """Access to videos in files, object stores and tables, with the same functions.
 
 A *video* is the path of a file, a URL such as ``s3://bucket/a.mp4``, which is downloaded once, or
-the path of a table row such as ``videos.lance/a.mp4``. ``@12.5-17`` after any of them denotes a
-segment. A *set of videos* is a folder, or a table, whose name ends with ``.lance``. Readers and
-tables, which import PyAV and torch, are imported only when they are used, because a wrong command
-line must not wait for them.
+the path of a table row such as ``videos.lance/a.mp4``. A path that ends with ``@12.5-17`` denotes a
+segment. A *set of videos* is a folder, or a table whose name ends with ``.lance``. Readers and
+tables, which need PyAV and torch, are imported only when they are used, so that errors in a command
+line are reported immediately.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _MOST_KINDS = 6  # maximum number of extensions in a message
 
 
 def is_table_folder(folder: str | Path) -> bool:
-    """Return whether a path is a table itself, and not the folder of an index."""
+    """Return whether a path is a table, and not the folder of an index."""
     return "://" in str(folder) or (Path(folder) / "_versions").is_dir()
 
 
 def split_row_path(path: str) -> tuple[str, str] | None:
-    """Split ``TABLE.lance/PATH`` into the table and the path in it; None for anything else."""
+    """Split ``TABLE.lance/PATH`` into the table and the path in it; None for any other path."""
     found = _ROW.fullmatch(path)
     return None if found is None else (found[1], found[2])
 
@@ -57,7 +57,7 @@ def open_video(
 ) -> VideoReader:
     """Open a video for reading, wherever it is.
 
-    The reader is a context manager, which closes the file::
+    The reader is a context manager that closes the file::
 
         with open_video("a.mp4") as reader:
             batch = reader.frames_played_at([0.5, 1.0])
@@ -97,36 +97,36 @@ def open_video(
 
 
 def is_elsewhere(path: str) -> bool:
-    """Return whether the path of a video is not a file but a URL or a row."""
+    """Return whether the path of a video is a URL or a table row, and not a file."""
     return is_url(path) or split_row_path(path) is not None
 
 
 def video_state(path: str) -> list[int] | None:
-    """Return size, modification time and inode of a video's file, or None without a file.
+    """Return size, modification time and inode of a video's file; None if there is no file.
 
-    Missing files, URLs and rows have no state. Results that are computed from a video are kept for
-    this state. Reading all videos to compare their content would take as long as computing the
-    results again.
+    Results that were computed from a video stay valid while this state is the same. Comparing the
+    content of all videos would take as long as computing the results again.
     """
     return None if is_elsewhere(path) else file_identity(video_of(path))
 
 
 def is_image(path: str) -> bool:
-    """Return whether a path names an image, judged by the end of its name."""
+    """Return whether a path names an image file, judging by its extension."""
     return path.lower().endswith(IMAGE_EXTENSIONS) and not is_elsewhere(path)
 
 
 def video_exists(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file, object or row, or the one that a segment belongs to, exists.
+    """Return whether a file, object or row exists, or the video of a segment.
 
-    ObjectStoreError or TableError is raised if this cannot be found out.
+    Raises:
+        ObjectStoreError, TableError: If the store or the table cannot be read.
     """
     name = os.fspath(path)
     return _is_there(name) or (video_of(name) != name and _is_there(video_of(name)))
 
 
 def _is_there(name: str) -> bool:
-    """Return whether exactly this file, object or row exists, without looking at segments."""
+    """Return whether a file, object or row of exactly this name exists."""
     row = split_row_path(name)
     if row is not None:
         from sce_video.datasets.tables.table_rows import named_rows
@@ -136,7 +136,7 @@ def _is_there(name: str) -> bool:
 
 
 def check_folder(root: str, kind: str = "video") -> None:
-    """Raise ValueError, with advice, for anything but a folder of files."""
+    """Raise ValueError, with advice, unless ``root`` is a folder of files."""
     if is_url(root):
         raise ValueError(
             f"{kind}s must be in a local folder or a table, got {root!r}. Import them into a "
@@ -145,8 +145,8 @@ def check_folder(root: str, kind: str = "video") -> None:
     refuse_table(root)
     if os.path.isfile(root):
         raise ValueError(
-            f"data_root is a folder of {kind}s, got the file {root!r}: give its folder, or a list "
-            "of 'path label' as ann_file"
+            f"data_root must be a folder of {kind}s, got the file {root!r}. Set it to the file's "
+            "folder, or set ann_file to a list with lines 'path label'"
         )
     if not os.path.isdir(root):
         raise ValueError(f"there is no folder {root!r}")
@@ -156,15 +156,15 @@ def listed_extensions(all_files: bool) -> tuple[str, ...]:
     """Return the extensions by which folders of videos are listed.
 
     Args:
-        all_files: Whether files of unknown extensions are read, too, if they hold a video.
+        all_files: Whether to also list files with other extensions if they contain a video.
     """
     return (*VIDEO_EXTENSIONS, BY_CONTENT) if all_files else VIDEO_EXTENSIONS
 
 
 def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter[str]]:
-    """Return the files below a folder with one of the extensions, and what else there is.
+    """Find the files below a folder that have one of the extensions, and count all other files.
 
-    For hidden files and links see :func:`~sce_video.utils.storage.walk_files`.
+    Hidden files and links are explained at :func:`~sce_video.utils.storage.walk_files`.
 
     Returns:
         Sorted paths relative to ``root``, and the number of all other files by extension.
@@ -185,7 +185,7 @@ def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter
 
 
 def describe_others(others: Counter[str], extensions: Sequence[str], kind: str = "video") -> str:
-    """Describe ``5 other files, which are left out (3 .txt, 2 without extension)``, with advice."""
+    """Return ``5 other files, which are left out (3 .txt, 2 without extension)``, with advice."""
     ordered = sorted(others.items(), key=lambda item: (-item[1], item[0]))
     kinds = [f"{n} {end or 'without extension'}" for end, n in ordered[:_MOST_KINDS]]
     kinds += ["..."] * (len(others) > _MOST_KINDS)
@@ -196,7 +196,7 @@ def describe_others(others: Counter[str], extensions: Sequence[str], kind: str =
 
 
 def no_file(root: str, extensions: Sequence[str], others: Counter[str], kind: str = "video") -> str:
-    """Return the message for a folder without a file of the extensions."""
+    """Return the message for a folder that contains no file with one of the extensions."""
     if not others:
         return f"no {kind} in {root!r}: there is no file in it"
     return f"no {kind} in {root!r}, but {describe_others(others, extensions, kind)}"
@@ -205,12 +205,19 @@ def no_file(root: str, extensions: Sequence[str], others: Counter[str], kind: st
 def scan_folder(
     root: str, extensions: Sequence[str] | None = None, kind: str = "video"
 ) -> VideoList:
-    """Find all videos (or images) below a folder, sorted by path; paths are relative to ``root``.
+    """Find all videos or images below a folder, sorted by path.
 
-    The first-level sub-folders that contain any are the classes, numbered in sorted order. A file
-    directly in ``root`` has no label (-1). ``extensions`` have the form that :func:`find_files`
-    expects: lower case, with the dot. None means all known video extensions. ValueError is raised
-    if the folder or the files do not exist.
+    The first-level sub-folders that contain files are the classes, numbered in sorted order. A file
+    directly in ``root`` has no label (-1).
+
+    Args:
+        root: Path of the folder, to which the paths of the files are relative.
+        extensions: Extensions of the files in lower case, with the dot. None means all known video
+            extensions.
+        kind: Kind of the files, for messages.
+
+    Raises:
+        ValueError: If the folder does not exist or contains no file.
     """
     check_folder(root, kind)
     extensions = VIDEO_EXTENSIONS if extensions is None else extensions
@@ -219,14 +226,14 @@ def scan_folder(
         raise ValueError(no_file(root, extensions, others, kind))
     tops = [path.partition(os.sep)[0] if os.sep in path else None for path in paths]
     classes = sorted({top for top in tops if top is not None})
-    number: dict[str | None, int] = {name: label for label, name in enumerate(classes)}
-    return VideoList.from_paths(paths, [number.get(top, -1) for top in tops], classes)
+    number: dict[str | None, int] = {None: -1, **{name: i for i, name in enumerate(classes)}}
+    return VideoList.from_paths(paths, [number[top] for top in tops], classes)
 
 
 def list_videos(
     root: str, extensions: Sequence[str] | None = None, dataset: str | None = None
 ) -> VideoList:
-    """List the videos of a folder or of a table; paths are relative to it.
+    """List the videos of a folder or table, with paths relative to it.
 
     Args:
         root: Path of the folder or table.
@@ -234,7 +241,7 @@ def list_videos(
         dataset: Registered class that lists the videos of the folder; None lists all of them.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If there are no videos.
         TableError, MissingPackageError: If the table cannot be read.
     """
     if dataset is not None:
@@ -247,7 +254,7 @@ def list_videos(
 
 
 def _list_by_dataset(root: str, dataset: str) -> VideoList:
-    """List the videos of a folder by a registered dataset, of which paths and labels are used.
+    """List the paths and labels of a registered dataset that is built for a folder.
 
     Raises:
         ValueError: If the dataset cannot be built for the folder, or lists no video.
@@ -259,9 +266,9 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
     except TypeError as error:
         raise ValueError(
             f"the dataset {dataset} cannot be built from data_root={root!r} alone: {error}. Give "
-            "its other arguments a default"
+            "its other arguments default values"
         ) from error
-    # A dataset joins its paths to data_root, and the caller joins them to it again.
+    # A dataset returns paths with data_root, but the caller joins the paths to data_root again.
     below = os.path.join(root, "")
     paths = [str(made.path(index)).removeprefix(below) for index in range(len(made))]
     if not paths:
@@ -270,37 +277,57 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
     return VideoList.from_paths(paths, labels, getattr(made, "metainfo", {}).get("classes", ()))
 
 
-_PROBED = 20  # number of entries with which the folder of a list's relative paths is found
+_PROBED = 20  # number of listed files, of which at least one must exist
 
 
 def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
     """Return the folder that the paths of the list ``source`` are relative to.
 
     The result is ``data_root``, which may be a table. If it is None, the result is the folder of
-    the list or the current one, whichever contains one of the first videos. ValueError is raised if
-    neither does.
+    the list or the current folder, whichever contains one of the first videos.
+
+    Raises:
+        ValueError: If no folder contains one of the first videos.
+    """
+    if data_root is not None:
+        advice = f"its paths must be relative to {data_root!r}, or absolute"
+        return root_of_files(source, [data_root], videos, advice)
+    roots = [os.path.dirname(source) or ".", "."]
+    return root_of_files(source, roots, videos, "set --data-root to their folder")
+
+
+def root_of_files(
+    source: str, roots: Sequence[str], videos: VideoList, advice: str, kind: str = "video"
+) -> str:
+    """Return the first folder that contains one of the first files of a list.
+
+    Args:
+        source: Path of the list.
+        roots: Folders to try.
+        videos: Content of the list.
+        advice: End of the message if none of the files exists.
+        kind: Kind of the listed files, for the message.
+
+    Raises:
+        ValueError: If none of the folders contains one of the first files.
     """
     first = [videos.path(i) for i in range(min(len(videos), _PROBED))]
-    roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
     for root in roots:
         if any(video_exists(os.path.join(root, path)) for path in first):
             return root
-    advice = "give their folder with --data-root"
-    if data_root is not None:
-        advice = f"its paths must be relative to {data_root!r}, or absolute"
     raise ValueError(
-        f"none of the first {len(first)} videos of {source!r} exist, for example "
-        f"{os.path.join(roots[0], first[0])!r}: {advice_on_path(first[0], advice)}"
+        f"none of the first {len(first)} {kind}s of {source!r} exist, for example "
+        f"{os.path.join(roots[0], first[0])!r}: {_advice_on_path(first[0], advice)}"
     )
 
 
-def advice_on_path(path: str, otherwise: str) -> str:
-    """Return what to change in a list whose ``path`` does not exist, by how it looks."""
+def _advice_on_path(path: str, otherwise: str) -> str:
+    """Return what to change in a list whose ``path`` does not exist, judging by the path."""
     before, _, last = path.rpartition(" ")
     if before.lower().endswith(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS):
         return (
-            f"{last!r:.100} is not a label. In a list, a label is a whole number. For class names, "
-            "give a CSV file with the columns path and label"
+            f"{last!r:.100} is not a label, because a list contains only whole numbers as labels. "
+            "For class names, use a CSV file with the columns path and label"
         )
     if "\\" in path:
         return "its paths contain backslashes, as on Windows. Replace them with slashes"
@@ -308,7 +335,7 @@ def advice_on_path(path: str, otherwise: str) -> str:
 
 
 def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the settings that make a dataset's config read a folder or a table.
+    """Return settings for the config of a dataset that reads a folder or a table.
 
     Args:
         root: Path of the folder or table.
@@ -320,14 +347,14 @@ def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     extensions = VIDEO_EXTENSIONS if extensions is None else extensions
-    # A resumed run lists the same files, whatever options it is given.
+    # Store the extensions, so that a resumed run lists the same files.
     named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}
 
 
 @dataclass(frozen=True)
 class Query:
-    """A video (a file, a URL or a row of a table), or a moment of it, in seconds."""
+    """A video (a file, a URL or a table row), or a moment of it in seconds."""
 
     video: str
     start: float | None = None  # None for the whole video
@@ -339,10 +366,12 @@ class Query:
 
 
 def parse_query(text: str) -> Query:
-    """Return the query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
+    """Parse a query such as ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
 
-    If a file has the whole text as its name, the query is this file. ValueError is raised for a
-    moment that does not end after its start, or whose times cannot be read.
+    If a file of this name exists, the query is this file.
+
+    Raises:
+        ValueError: If a moment does not end after its start, or a time is invalid.
     """
     found = MOMENT.fullmatch(text)
     if found is None or _is_there(text):

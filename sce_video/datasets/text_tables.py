@@ -1,4 +1,4 @@
-"""Read and write tables of text: the CSV and TSV files of users, and of official datasets."""
+"""Read and write CSV and TSV files."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 from sce_video.utils.files import regular_file, text_encoding, write_text
 
-#: Separator of a table's cells, by the suffix of its file name.
+#: Separators of cells, by the extension of the file.
 DELIMITERS = {".csv": ("\t", ",", ";"), ".tsv": ("\t",)}
 
 
 def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines of a table that are not empty: number, and cells without outer blanks.
+    """Yield the line number and the stripped cells of each row that is not empty.
 
-    The cells of a ``.tsv`` file are divided by tabs. In every other file the first line decides
+    The cells of a ``.tsv`` file are separated by tabs. In any other file, the first line decides
     between tabs, commas and semicolons, because spreadsheets write all of them.
 
     Raises:
         ValueError: If the file is not a table.
     """
-    delimiters = DELIMITERS.get(Path(source).suffix.lower(), DELIMITERS[".csv"])
+    delimiters = DELIMITERS[".tsv" if Path(source).suffix.lower() == ".tsv" else ".csv"]
     encoding = text_encoding(source)
     with open(
         source, encoding=encoding, errors="surrogateescape", newline="", opener=regular_file
@@ -36,8 +36,8 @@ def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]
             for row in reader:
                 cells = [cell.strip() for cell in row]
                 if any(cells):
-                    # This is the number of a line and not of a row, because a cell in quotes may
-                    # contain line breaks.
+                    # Rows have no number of their own, because a quoted cell may contain line
+                    # breaks.
                     yield reader.line_num, cells
         except csv.Error as error:
             raise ValueError(
@@ -49,10 +49,10 @@ def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]
 def read_csv_table(
     source: str | os.PathLike, columns: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ``FILE, line NUMBER`` and the cells by column of the lines below a header.
+    """Yield ``FILE, line NUMBER`` and the cells by column for each row below a header.
 
     Raises:
-        ValueError: If one of the columns is missing, or a line has more or fewer cells.
+        ValueError: If one of the columns is missing, or a row and the header differ in length.
     """
     lines = read_csv_lines(source)
     _, header = next(lines, (0, []))
@@ -65,12 +65,12 @@ def read_csv_table(
     for number, cells in lines:
         where = f"{source}, line {number}"
         if len(cells) != len(header):
-            raise ValueError(f"{where}: {len(cells)} columns, but the header has {len(header)}")
+            raise ValueError(f"{where} has {len(cells)} columns, but the header has {len(header)}")
         yield where, dict(zip(header, cells, strict=True))
 
 
 def write_csv(file: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
-    """Write a table with commas as an atomic file; the first row is the header.
+    """Write a CSV file atomically. The first row is the header.
 
     Raises:
         WriteError: If the file cannot be written.

@@ -18,8 +18,8 @@ from torch.utils.data import Dataset, get_worker_info
 
 from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.loading.batches import Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.loading.failures import CurrentFiles
 from sce_video.datasets.loading.time_limit import LimitExceededError, TimeLimitedCaller
-from sce_video.datasets.loading.worker_crashes import CurrentFiles
 from sce_video.datasets.pipeline import (
     PackedSample,
     PipelineResults,
@@ -32,7 +32,7 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
     VideoTimeoutError,
 )
-from sce_video.datasets.sources import advice_on_path, scan_folder, video_exists
+from sce_video.datasets.sources import root_of_files, scan_folder
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
@@ -58,14 +58,14 @@ class SampleRequest(NamedTuple):
 
     @classmethod
     def of(cls, request: int | SampleRequest) -> SampleRequest:
-        """Return the request itself. For a plain index, derive the seed from it."""
+        """Return a request unchanged. A plain index gets a seed that is derived from it."""
         if isinstance(request, SampleRequest):
             return request
         return cls(int(request), mix_seed(0, 0, int(request)))
 
 
 def mix_seed(*parts: int) -> int:
-    """Return a well-mixed 63-bit seed from integers; the same on every machine and in every run."""
+    """Mix integers to a 63-bit seed, which is the same on every machine and in every run."""
     state = 0
     for part in parts:  # the generator SplitMix64 (Steele et al., 2014)
         state = ((state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
@@ -77,20 +77,23 @@ def mix_seed(*parts: int) -> int:
 
 @dataclass(frozen=True)
 class SampleOrigin:
-    """Clips and crops that were drawn for a sample's V views before its pixels were changed."""
+    """Clips and crops that were drawn for the V views of a sample.
 
-    #: V clips, and the (F,) seconds of the frames that they index; empty for images.
+    Attributes:
+        clips: V clips; empty for images.
+        timestamps: (F,) timestamps of the video's frames in seconds; empty for images.
+        duration: Duration of the video in seconds; 0 for images.
+        crops: Share of the frame's area that each view shows, 0 to 1; empty if it is not known.
+    """
+
     clips: list[ClipIndices] = field(default_factory=list)
     timestamps: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    #: Seconds of the video; 0 for images.
     duration: float = 0.0
-    #: Share of the frame's area that each view shows, 0 to 1; empty if it is not known.
     crops: list[float] = field(default_factory=list)
 
 
 _ON_ERROR = ("replace", "raise", "skip")
-_NUM_CHECKED = 20  # number of list entries whose files must exist when the dataset is built
-_GRACE = 1.0  # seconds after the deadline, so that decoders, which check it themselves, raise first
+_GRACE = 1.0  # extra seconds, so that decoders, which check the deadline themselves, raise first
 
 
 @DATASETS.register_module()
@@ -98,27 +101,26 @@ class VideoDataset(Dataset):
     """Videos from an annotation list or from a folder.
 
     A sample depends only on its :class:`SampleRequest`, and not on the worker that makes it or on
-    the samples before it. (Only whether a time limit is exceeded depends on the machine.) A file
-    that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*, which this copy
-    of the dataset (one per worker) does not open again.
+    earlier samples. A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad
+    file*, which this copy of the dataset (one per worker) does not open again.
 
     Args:
         data_root: Folder that the paths of the list are relative to, or the folder to search.
         ann_file: Annotation list, see :func:`read_annotation_list`. It is a URL, or a path that is
-            searched as given and then in ``data_root``. None searches ``data_root``, see
+            first searched as given and then in ``data_root``. None searches ``data_root``, see
             :func:`scan_folder`.
         pipeline: Transforms, built or as configs, see :func:`~sce_video.datasets.run_pipeline`.
             They get ``path, label, index, seed, rng`` (and ``deadline``, ``correction`` to open,
             ``targets`` to pack) and return the sample.
-        on_error: Handling of a bad file's sample. ``replace`` uses another sample, chosen by the
-            request's seed, up to 10 times. Its ``index`` and ``label`` belong to the replacement.
-            ``raise`` raises :class:`VideoDecodeError`, for testing. ``skip`` returns
-            ``inputs=None``, which the collate function drops.
-        timeout: Seconds that a sample may take. None sets no limit and starts no helper thread.
+        on_error: Handling of bad files. ``replace`` uses another sample, chosen by the request's
+            seed, up to 10 times. ``index`` and ``label`` then belong to the replacement. ``raise``
+            raises :class:`VideoDecodeError`, for testing. ``skip`` returns ``inputs=None``, which
+            the collate function drops.
+        timeout: Time limit for a sample in seconds. None sets no limit and starts no helper thread.
         extensions: Extensions of the files when a folder is searched. None means video extensions.
-            ``"*"`` also accepts files of other extensions if they contain a video.
-        class_file: Names of a list's labels, one per line from label 0. It is searched like the
-            list. The labels of a folder are named by its sub-folders.
+            ``"*"`` also accepts files with other extensions if they contain a video.
+        class_file: File with the class names of a list, one per line, beginning with label 0. It is
+            searched like the list. The classes of a folder are named after its sub-folders.
         subset: Part of a folder or a table to use: ``dict(part="held_out", held_out=64, seed=0)``,
             see :func:`~sce_video.datasets.video_list.subset_indices`.
 
@@ -128,7 +130,7 @@ class VideoDataset(Dataset):
 
     kind = "video"  # kind of file, for messages
     extensions: Sequence[str] = VIDEO_EXTENSIONS
-    max_tries = 10  # maximum number of replacements of a bad file before an error is raised
+    max_tries = 10  # maximum number of replacements for a bad file
 
     def __init__(
         self,
@@ -155,17 +157,16 @@ class VideoDataset(Dataset):
                 raise ValueError(f"subset divides a folder or a table, not the list {ann_file!r}")
             self.select(subset_indices(self.videos.labels, **subset))
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
-        # The step that decides the number of views, because it samples the clips or loads an image.
+        # The step that samples clips or loads an image decides the number of views.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
         self._sampling = next(found, None)
         self._sampling_step = None if self._sampling is None else self.pipeline[self._sampling]
         self.on_error, self.timeout = on_error, timeout
         self.current_files = CurrentFiles()
         self._caller = TimeLimitedCaller()
-        self._reading = -1
-        self._known_bad: dict[int, str] = {}
+        self._reading = ""
+        self._known_bad: dict[str, str] = {}
         self._left_out: frozenset[int] = frozenset()
-        self._bad_paths: dict[str, str] = {}
         self._view_shapes: Shapes | None = None
         self._batch_buffer = SharedBatchBuffer()
         self._prepared_pid = 0
@@ -192,14 +193,8 @@ class VideoDataset(Dataset):
                 )
             return scan_folder(self.data_root, self.extensions, self.kind)
         videos = read_annotation_list(self.ann_file, self.kind, self.class_file)
-        numbers = range(len(videos))[:_NUM_CHECKED]
-        first = [os.path.join(self.data_root, videos.path(i)) for i in numbers]
         right = f"is data_root={self.data_root!r} right?"
-        if not any(map(video_exists, first)):
-            raise ValueError(
-                f"none of the first {len(first)} {self.kind}s of {self.ann_file!r} exist, for "
-                f"example {first[0]!r}: {advice_on_path(videos.path(0), right)}"
-            )
+        root_of_files(self.ann_file, [self.data_root], videos, right, self.kind)
         return videos
 
     def select(self, indices: np.ndarray) -> None:
@@ -215,42 +210,42 @@ class VideoDataset(Dataset):
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """Return ``classes``: label names from sub-folders or ``class_file``, if there are any."""
+        """Return ``classes``, the class names from sub-folders or ``class_file``."""
         return {"classes": self.videos.classes}
 
     @property
     def num_views(self) -> int | None:
-        """Return V, the number of views that a step of the pipeline states; None if none does."""
+        """Return the number of views V that a step of the pipeline states; None if none does."""
         step = self._sampling_step
         return getattr(step, "num_views", None) or getattr(step, "num_clips", None)
 
     @property
     def num_local_views(self) -> int:
-        """Return L: how many views, the last ones, are local, so shorter or smaller than others."""
+        """Return the number L of local views. They are the last views, and shorter or smaller."""
         return getattr(self._sampling_step, "num_local_views", 0)
 
     def path(self, index: int) -> str:
-        """Return the path of a video, with ``data_root``."""
+        """Return the path of a video, including ``data_root``."""
         return os.path.join(self.data_root, self.videos.path(index))
 
     def describe(self, index: int) -> str:
-        """Return list, line and path of a video, or only its path, for messages."""
+        """Return the list, line and path of a video for messages, or only its path."""
         path = self.videos.path(index)
         if self.ann_file is None:
             return f"{self.path(index)!r}"
         return f"{self.ann_file}, line {line_number(self.ann_file, index)}: {path!r}"
 
     def origin(self, request: SampleRequest) -> SampleOrigin:
-        """Return the clips and crops of the views of a sample, which is made once more.
+        """Make a sample again, and return the clips and crops of its views.
 
-        VideoDecodeError for a bad file, which is not replaced.
+        VideoDecodeError is raised for a bad file, which is not replaced.
         """
         origin = SampleOrigin()
 
         def note(results: PipelineResults) -> PipelineResults:
-            """Record clips after sampling and views before the last step, unchanged."""
+            """Record clips after they were sampled, and views before they are packed."""
             nonlocal origin
-            if results.get("clips"):  # if frames repeat, decoding changes them
+            if "clips" in results:  # for images, there are no clips
                 origin = replace(origin, clips=list(results["clips"]))
                 if "reader" in results:
                     reader = results["reader"]
@@ -269,18 +264,20 @@ class VideoDataset(Dataset):
         return origin
 
     def __getitem__(self, request: int | SampleRequest) -> PackedSample:
-        """Return the sample of a request, or of an index, from which a seed is then derived.
+        """Return the sample of a request, or of an index, from which a seed is derived.
 
-        It is the output of the pipeline with ``failures``, a list of (path, error) of bad files.
-        VideoDecodeError is raised with ``on_error="raise"``, and TooManyBadFilesError after
-        ``max_tries``.
+        It is the output of the pipeline with ``failures``, the path and error of each bad file.
+
+        Raises:
+            VideoDecodeError: If the file is bad and ``on_error`` is ``raise``.
+            TooManyBadFilesError: If ``max_tries`` replacements are also bad.
         """
         return self._make_samples([request])[0]
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[PackedSample]:
         """Return the samples of one batch; called by ``DataLoader``."""
-        # If the views have the same shapes as in the batch before, they are written to shared
-        # memory, and collating copies nothing.
+        # If the views have the same shapes as in the previous batch, they are written directly to
+        # shared memory, and collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         try:
             return self._make_samples(requests)
@@ -303,7 +300,7 @@ class VideoDataset(Dataset):
             try:
                 self._caller.call(work, self.timeout + _GRACE)
             except LimitExceededError:
-                # Its request is repeated. By then, the file is known to be bad.
+                # The file is now known to be bad, and its request is repeated.
                 self._known_bad[self._reading] = f"timed out after {self.timeout:g} s"
                 self._batch_buffer.abandon()
         return samples
@@ -322,7 +319,7 @@ class VideoDataset(Dataset):
                 if self.on_error == "raise":
                     reason = (
                         f"{error.reason}. Repair or remove the file (sce-video verify lists all), "
-                        f"or set on_error='skip', or 'replace' (another {self.kind}), in a config"
+                        f"or set on_error='skip' or 'replace' (by another {self.kind}) in a config"
                     )
                     raise VideoDecodeError(error.path, reason, error.permanent) from error
                 if self.on_error == "skip":
@@ -330,7 +327,7 @@ class VideoDataset(Dataset):
                 index = mix_seed(request.seed, attempt) % len(self)
             else:
                 self._batch_buffer.fill()
-                if sample.get("inputs") is not None:
+                if "inputs" in sample and sample["inputs"] is not None:
                     self._view_shapes = shapes_of(sample)
                 return {**sample, "failures": failures}
         listed = "\n".join(f"  {path}: {reason}" for path, reason in failures)
@@ -340,7 +337,7 @@ class VideoDataset(Dataset):
 
     def mark_bad(self, path: str, reason: str) -> None:
         """Mark the file at a path (see :meth:`path`) as bad, also for workers that start later."""
-        self._bad_paths[path] = reason
+        self._known_bad[path] = reason
 
     def leave_out(self, indices: Iterable[int]) -> None:
         """Make workers that start later return empty samples for these videos."""
@@ -349,9 +346,8 @@ class VideoDataset(Dataset):
     def _sample(self, index: int, seed: int) -> PackedSample:
         """Return the sample of this video; VideoDecodeError if it is a bad file."""
         path = self.path(index)
-        known = self._known_bad.get(index) or self._bad_paths.get(path)
-        if known is not None:
-            raise VideoDecodeError(path, known)
+        if path in self._known_bad:
+            raise VideoDecodeError(path, self._known_bad[path])
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         given: PipelineResults = {
             "path": path,
@@ -359,25 +355,25 @@ class VideoDataset(Dataset):
             "targets": self._batch_buffer.next_slot(),
         }
         try:
-            if self.timeout is not None:  # in a thread that exceeded it before, AbandonedError
-                self._reading = index
+            if self.timeout is not None:  # AbandonedError ends a thread that exceeded the limit
+                self._reading = path
                 self._caller.restart(self.timeout + _GRACE)
             try:
                 with self.current_files.reading(path):
                     return self._run_pipeline(index, seed, given)
-            finally:  # checked first, because a thread that exceeded its limit must note no error
+            finally:  # checked first, because such a thread must not mark the file as bad
                 if self.timeout is not None:
                     self._caller.restart(math.inf)
         except (TimeoutError, VideoTimeoutError):
-            self._known_bad[index] = reason = f"timed out after {self.timeout:g} s"
+            self._known_bad[path] = reason = f"timed out after {self.timeout:g} s"
             raise VideoDecodeError(path, reason) from None
         except VideoDecodeError as error:
             if error.permanent:
-                self._known_bad[index] = error.reason
+                self._known_bad[path] = error.reason
             raise
 
     def _run_pipeline(self, index: int, seed: int, given: PipelineResults) -> PackedSample:
-        """Make the sample of one video, from existing frames only if the container lists others."""
+        """Make the sample of a video. If listed frames do not exist, use only existing frames."""
         try:
             return run_pipeline(self.pipeline, {**self.inputs(index, seed), **given})
         except FrameCountError as error:
@@ -397,7 +393,7 @@ class VideoDataset(Dataset):
         }
 
     def _prepare_process(self) -> None:
-        """Silence the libraries, once per process. Their errors are reported as bad files."""
+        """Silence the libraries once per process. Their errors are reported as bad files."""
         if self._prepared_pid != os.getpid():
             self._prepared_pid = os.getpid()
             av.logging.set_libav_level(av.logging.FATAL)

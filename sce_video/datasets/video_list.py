@@ -16,8 +16,8 @@ from sce_video.utils.files import local_copy, regular_file, text_encoding, write
 from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import exists
 
-#: Extensions of readable containers that cameras, recorders and players use. Extensions that audio
-#: files and pictures also have (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
+#: Extensions of readable containers that cameras, recorders and players use. They do not include
+#: extensions of audio files and pictures (.ogg, .mj2, .heic).
 VIDEO_EXTENSIONS = (
     ".264", ".265", ".3g2", ".3gp", ".apng", ".asf", ".avc", ".avi", ".dav", ".dif", ".divx", ".dv",
     ".f4v", ".flv", ".gif", ".h263", ".h264", ".h265", ".hevc", ".ismv", ".ivf", ".m1v", ".m2p",
@@ -26,24 +26,24 @@ VIDEO_EXTENSIONS = (
     ".qt", ".rcv", ".rm", ".rmvb", ".tod", ".trp", ".ts", ".vc1", ".vob", ".vro", ".webm", ".wmv",
     ".wtv", ".y4m",
 )  # fmt: skip
-#: As an element of the extensions, it also accepts files with any other name if they contain a
-#: video.
+#: Element of a sequence of extensions, which also accepts all other files that contain a video.
 BY_CONTENT = "*"
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-#: Names of the columns of a table of text, in lower case.
+#: Names of the path column of a CSV file, in lower case.
 PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
+#: Names of the label column of a CSV file, in lower case.
 LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category")
 #: Largest allowed label, because metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
 
 _INTEGER = re.compile(r"-?[0-9]+")
-_MAX_LINE = 8192  # longest line in characters; longer ones are not paths
-#: ``a.mp4@12.5-17``
+_MAX_LINE = 8192  # characters. Longer lines are not paths
+#: A segment such as ``a.mp4@12.5-17``.
 MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 
 
 def split_segment(path: str) -> tuple[str, float, float] | None:
-    """Split ``a.mp4@12.5-17`` into video, start and end; None for other paths or existing files."""
+    """Split ``a.mp4@12.5-17`` into video, start and end; None for any other or existing path."""
     found = MOMENT.fullmatch(path)
     if found is None or os.path.exists(path):
         return None
@@ -55,26 +55,28 @@ def split_segment(path: str) -> tuple[str, float, float] | None:
 
 
 def video_of(path: str) -> str:
-    """Return the path itself, or for a segment the path of its video."""
+    """Return the path of the video if a path denotes a segment, otherwise the path itself."""
     found = split_segment(path)
     return path if found is None else found[0]
 
 
 @dataclass(frozen=True)
 class VideoList:
-    """Paths and labels in three flat arrays.
+    """Paths and labels in flat arrays.
 
-    Loader workers share these memory pages with their parent; a list of Python strings would be
-    copied page by page, because reading an object changes its reference count.
+    Loader workers share the memory of these arrays with their parent. The memory of Python strings
+    would be copied page by page, because reading an object changes its reference count.
+
+    Attributes:
+        blob: (B,) uint8, all paths one after the other, as bytes of the file system.
+        ends: (N,) int64, end of each path in ``blob``.
+        labels: (N,) int64, -1 for a path without a label.
+        classes: Names of the labels, if they are known.
     """
 
-    #: (B,) uint8, the concatenated paths, as bytes of the file system.
     blob: np.ndarray
-    #: (N,) int64, end of each path in ``blob``.
     ends: np.ndarray
-    #: (N,) int64, -1 if there is none.
     labels: np.ndarray
-    #: Names of the labels, if they are known.
     classes: tuple[str, ...] = ()
 
     @classmethod
@@ -96,7 +98,7 @@ class VideoList:
         return os.fsdecode(self.blob[begin : int(self.ends[index])].tobytes())
 
     def select(self, indices: np.ndarray) -> VideoList:
-        """Return the entries at these indices, with the same label names."""
+        """Return the entries at some indices, keeping the label names."""
         paths = [self.path(int(index)) for index in indices]
         return VideoList.from_paths(paths, self.labels[indices], self.classes)
 
@@ -108,14 +110,17 @@ PARTS = ("training", "held_out", "gallery")
 def subset_indices(
     labels: np.ndarray, part: str, held_out: int, gallery: int = 0, seed: int = 0
 ) -> np.ndarray:
-    """Return the ascending indices of one part of N videos, which are divided by a seed.
+    """Divide N videos with a seed, and return the ascending indices of one part.
 
-    ``held_out`` is the number of held-out videos, a proportional share of each class. All others
-    are ``training`` videos. The ``gallery`` contains up to ``gallery`` training videos, balanced
-    over classes as far as possible. Videos without a label (-1) form one class.
+    Args:
+        labels: (N,) labels. Videos without a label (-1) form one class.
+        part: ``held_out``, ``training`` (all other videos) or ``gallery`` (some training videos).
+        held_out: Number of held-out videos, in proportion to the sizes of the classes.
+        gallery: Maximum number of gallery videos, the same for each class if possible.
+        seed: Random seed.
 
     Raises:
-        ValueError: If the part is unknown, or the numbers leave a part without videos.
+        ValueError: If the part is unknown, or a part would have no videos.
     """
     count, numbers = len(labels), {"held_out": held_out, "gallery": gallery, "seed": seed}
     if part not in PARTS:
@@ -124,7 +129,7 @@ def subset_indices(
     if wrong or not 0 < held_out < count or (part == "gallery" and not gallery):
         given = ", ".join(wrong) or f"held_out={held_out}, gallery={gallery}"
         raise ValueError(
-            f"{count} videos cannot be divided by {given}: each part needs at least one video"
+            f"{count} videos cannot be divided with {given}, because each part needs a video"
         )
     order = np.random.default_rng(seed).permutation(count)
     rank, sizes = _ranks(labels[order])
@@ -138,7 +143,7 @@ def subset_indices(
 
 
 def _ranks(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (N,) position of each label among equal ones, and (N,) the number of equal ones."""
+    """Return the position (N,) of each label among equal labels, and the number (N,) of those."""
     _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     by_class = np.argsort(inverse, kind="stable")
     ranks = np.empty(len(labels), dtype=np.int64)
@@ -149,12 +154,15 @@ def _ranks(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def read_annotation_list(
     ann_file: str, kind: str = "video", class_file: str | None = None
 ) -> VideoList:
-    """Read a list with one file per line: ``path label``, or ``path`` on every line.
+    """Read a list whose lines are ``path label``, or only ``path``.
 
-    The label is the last word of a line if that is an integer, so paths may contain spaces. Blank
-    lines and a byte order mark are skipped. ``kind`` is the kind of the listed files, ``video`` or
-    ``image``. Line *i* of ``class_file``, counted from 0, is the name of label *i*. Both files may
-    be URLs.
+    The label is the last word of a line if it is an integer, so paths may contain spaces. Blank
+    lines and a byte order mark are skipped.
+
+    Args:
+        ann_file: Path or URL of the list.
+        kind: Kind of the listed files, ``video`` or ``image``.
+        class_file: Path or URL of a file whose line *i*, counted from 0, is the name of label *i*.
 
     Raises:
         ValueError: If the file does not exist, is empty or has another format, if a label is
@@ -164,14 +172,13 @@ def read_annotation_list(
     refuse_table(ann_file)
     if os.path.isdir(ann_file):
         raise ValueError(
-            f"the annotation file {ann_file!r} is a folder: give it as data_root, and "
-            f"ann_file=None, to use the {kind}s below it"
+            f"the annotation file {ann_file!r} is a folder. To use the {kind}s below it, set "
+            "data_root to the folder and ann_file=None"
         )
     classes = [] if class_file is None else _read_classes(class_file)
     if not exists(ann_file):
         raise ValueError(f"there is no annotation file {ann_file!r}")
-    # Pack the paths immediately, because millions of Python strings would take several times the
-    # memory of the list.
+    # Pack the paths immediately, because millions of Python strings take much more memory.
     blob, ends, labels = bytearray(), array("q"), array("q")
     with _open(ann_file, newest=True) as file:
         for number, line in enumerate(file, 1):
@@ -198,7 +205,7 @@ def read_annotation_list(
 
 
 def refuse_table(path: str) -> None:
-    """Raise ValueError for a table of videos if files are to be read."""
+    """Raise ValueError if a path is a table of videos although files are needed."""
     named = os.fspath(path).rstrip("/").endswith(".lance")
     if named or os.path.isdir(os.path.join(path, "_versions")):
         raise ValueError(
@@ -230,36 +237,34 @@ def _read_classes(class_file: str) -> list[str]:
 
 
 def _check_format(line: str, where: str, kind: str) -> None:
-    """Raise ValueError if a line is not ``path label``, but a comma-separated row or not text."""
+    """Raise ValueError if a line is not text, a header, or a comma-separated row."""
     if "\0" in line or len(line) > _MAX_LINE:
         raise ValueError(f"{where}: this is not a text file. A list has 'path label' on every line")
     if {word.lower() for word in line.split()} <= {*PATH_COLUMNS, *LABEL_COLUMNS}:
         raise ValueError(
-            f"{where}: {line.strip()!r} is a header. A list has none: remove the line, or name the "
-            "file .csv or .tsv"
+            f"{where}: {line.strip()!r} is a header, but lists have no header. Remove the line, or "
+            "rename the file to .csv or .tsv"
         )
     fields = [field.strip() for field in line.split(",")]
     last = fields[-1]
-    # "a.mp4,3", "a.mp4, 3", or a table as Kinetics' label,youtube_id,time_start,time_end,split.
+    # "a.mp4,3", "a.mp4, 3", or a table such as label,youtube_id,time_start,time_end,split.
     if len(fields) > 1 and (last.isdecimal() or (len(fields) > 2 and "." not in last)):
         raise ValueError(
             f"{where}: {line.strip()!r} is a line of a table with commas. Every line of a list "
             f"contains 'path label', separated by a space or a tab, or only the path of a {kind}. "
             "The label is the number of the class, counted from 0. If this is a table with the "
-            "columns path and label, let its name end with .csv. For Kinetics' own tables, use "
-            "sce-video prepare kinetics"
+            "columns path and label, rename it to .csv. For Kinetics' own tables, use sce-video "
+            "prepare kinetics"
         )
 
 
 def _mixed(line: str, label: int) -> str:
-    """Return the message for a label after lines without labels, or the other way round."""
+    """Return the message for a label after lines without labels, or vice versa."""
     words, extensions = line.split(), VIDEO_EXTENSIONS + IMAGE_EXTENSIONS
     if label < 0 and len(words) > 1 and not words[-1].lower().endswith(extensions):
-        return f"{words[-1]!r} is not a label (a whole number), but the lines before it have one"
-    has, had = ("a label", "none") if label >= 0 else ("no label", "one")
-    return (
-        f"{line!r} has {has}, but the lines before it have {had}. Give a label on all lines or none"
-    )
+        return f"{words[-1]!r} is not a label (a whole number), but earlier lines have labels"
+    has, had = ("a label", "no labels") if label >= 0 else ("no label", "labels")
+    return f"{line!r} has {has}, but earlier lines have {had}. Label either all lines or none"
 
 
 def line_number(ann_file: str, index: int) -> int:
@@ -274,10 +279,12 @@ def _parse_line(line: str, where: str) -> tuple[str, int]:
     if not _INTEGER.fullmatch(last):
         return line, -1
     if last.startswith("-"):
-        raise ValueError(f"{where}: label {last:.40} is negative; leave it out if there is none")
+        raise ValueError(
+            f"{where}: label {last:.40} is negative. Leave it out if there is no label"
+        )
     if len(last.lstrip("0")) > len(str(MAX_LABEL)):
         raise ValueError(
-            f"{where}: label {last:.40} is too large: a class number is at most {MAX_LABEL}"
+            f"{where}: label {last:.40} is too large. The largest label is {MAX_LABEL}"
         )
     if not path.strip():
         raise ValueError(f"{where}: {line!r} is a label without a path")
@@ -285,10 +292,13 @@ def _parse_line(line: str, where: str) -> tuple[str, int]:
 
 
 def write_annotation_list(file: str, paths: Sequence[str], labels: Sequence[int]) -> list[str]:
-    """Write a list that :func:`read_annotation_list` reads, with the labels unless all are -1.
+    """Write a list for :func:`read_annotation_list`, with labels unless all of them are -1.
 
-    The result lists the paths that :func:`list_line` cannot write and that are therefore missing
-    from the list. ValueError is raised if none of the paths can be listed.
+    Returns:
+        Paths that :func:`list_line` refuses, so that they are missing from the list.
+
+    Raises:
+        ValueError: If no path can be listed.
     """
     labelled = any(label >= 0 for label in labels)
     lines = [
@@ -310,10 +320,10 @@ def annotation_line(path: str, label: int) -> str:
 
 
 def list_line(path: str, label: int = -1) -> str | None:
-    """Return the line that :func:`read_annotation_list` reads as this path and label, or None.
+    """Return the line that :func:`read_annotation_list` reads as this path and label.
 
-    The result is None for line breaks, spaces at an end, bytes that are not text, a number as last
-    word without a label (below 0), and a line that reads like a line of a table.
+    The result is None if there is no such line, because of line breaks, spaces at an end, bytes
+    that are not text, a number as the last word of a path without a label, or a row of a table.
     """
     line = annotation_line(path, label)
     if len(line.splitlines()) != 1 or line != line.strip() or line.startswith("\ufeff"):

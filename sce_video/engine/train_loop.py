@@ -24,7 +24,7 @@ from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.loading.worker_crashes import (
+from sce_video.datasets.loading.failures import (
     STOPPING,
     outliving_workers,
     report_worker_crashes,

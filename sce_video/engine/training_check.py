@@ -18,7 +18,7 @@ from mmengine.dist import get_world_size
 from mmengine.hooks import CheckpointHook
 from torch import nn
 
-from sce_video.datasets.labels import check_dataset_labels
+from sce_video.datasets.labelled import check_dataset_labels
 from sce_video.engine.checkpoint import describe_samples
 from sce_video.engine.restarts import device_name
 from sce_video.models.modules.sync_batch_norm import SyncBatchNorm, check_equal_batches

@@ -18,7 +18,7 @@ from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.labels import check_dataset_labels, check_same_classes, classes_of
+from sce_video.datasets.labelled import check_dataset_labels, check_same_classes, classes_of
 from sce_video.evaluation.alterations import (
     split_alterations,
     split_networks,

@@ -15,7 +15,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.labels import check_same_classes, classes_of
+from sce_video.datasets.labelled import check_same_classes, classes_of
 from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.restarts import append_or_warn, continue_rows

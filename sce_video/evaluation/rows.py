@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.labelled import read_groups
-from sce_video.datasets.loading.worker_crashes import batches_without_crashes
+from sce_video.datasets.loading.failures import batches_without_crashes
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.statistics import group_ids

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sce_video.datasets.labels import read_label_table
+from sce_video.datasets.image_datasets import read_label_table
 from sce_video.evaluation.feature_files import FeatureFile, checkpoint_notes, load_feature_file
 from sce_video.evaluation.results import Results
 from sce_video.evaluation.rows import Rows, check_same_size

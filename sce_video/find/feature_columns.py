@@ -47,7 +47,7 @@ def write_feature_column(
     blocks and collected in a file in the temporary folder.
 
     Args:
-        table: Path or URI of a table of :func:`~sce_video.data_tools.tables.import_videos`.
+        table: Path or URI of a table of :func:`~sce_video.data_tools.table_fill.import_videos`.
         name: Name of the column without its prefix: letters, digits and ``_``.
         paths: N paths, written as in the table.
         features: (N, D) float features.

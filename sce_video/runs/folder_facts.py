@@ -167,10 +167,9 @@ def _examine(path: str) -> _Facts:
     video, start, end = segment or (path, 0.0, math.inf)
     try:
         with closing(AvReader(video, deadline=time.monotonic() + _SECONDS_PER_FILE)) as reader:
-            _, codec, _, distance = reader.facts
             rate = len(reader.timestamps) / max(reader.duration, 1e-6)
             duration = max(0.0, min(end, reader.duration) - start)
-            return (duration, *reader.size, rate, distance), codec
+            return (duration, *reader.size, rate, reader.key_distance), reader.file.codec.name
     except VideoDecodeError as error:
         return str(error)
 

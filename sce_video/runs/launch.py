@@ -15,7 +15,7 @@ from mmengine.dist import get_world_size, init_dist, is_distributed
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 
-from sce_video.datasets.labels import check_same_classes, classes_of
+from sce_video.datasets.labelled import check_same_classes, classes_of
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import (
     find_checkpoints,

@@ -123,9 +123,9 @@ def test_finetune(folder, reached):
         ("curate F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
         ("doctor --videos F", "sce_video.runs.machine_checks.examine", None),
         ("predict R F", "sce_video.datasets.sources.list_videos", 0),
-        ("repack F o", "sce_video.datasets.named_files.scan_folder", 0),
-        ("verify F", "sce_video.datasets.named_files.scan_folder", 0),
-        ("import F o.lance", "sce_video.datasets.named_files.scan_folder", 0),
+        ("repack F o", "sce_video.data_tools.listed_videos.scan_folder", 0),
+        ("verify F", "sce_video.data_tools.listed_videos.scan_folder", 0),
+        ("import F o.lance", "sce_video.data_tools.listed_videos.scan_folder", 0),
     ],
 )
 def test_other_commands(words, function, place, folder, reached, monkeypatch):

@@ -67,7 +67,7 @@ def test_a_part_is_added_but_never_changed_in_size(tmp_path: Path) -> None:
     generate_toy_actions(root, {"val": 2}, **SMALL)
     assert {k: v for k, v in contents(root).items() if k in before} == before
     assert len(contents(root)) == 5
-    with pytest.raises(ValueError, match="another number of train videos"):
+    with pytest.raises(ValueError, match="a different number of train videos"):
         generate_toy_actions(root, {"train": 2}, **SMALL)  # a third video would stay in the folder
     assert len(contents(root)) == 5
 

@@ -16,21 +16,20 @@ from helpers.videos import damaged_h264, decode_all, numbered_frames, remux, tri
 
 from sce_video.data_tools import examination as module
 from sce_video.data_tools.examination import FileFacts, examine_file
+from sce_video.data_tools.listed_videos import listed_videos
 from sce_video.data_tools.verify import (
-    Limits,
     Problem,
     VerifyJob,
     file_problems,
     find_problems,
-    open_records,
     verify_videos,
     write_table,
 )
 from sce_video.datasets import FrameCountError, open_reader
-from sce_video.datasets.named_files import listed_videos
 from sce_video.datasets.readers.base import VideoTimeoutError
 from sce_video.datasets.video_list import VideoList
-from sce_video.jobs import Item, Record, Workers, file_state, is_current
+from sce_video.jobs import Item, Record, RecordStore, Workers, file_state, is_current
+from sce_video.utils.records import read_record
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +48,8 @@ def examine(path):
     return examine_file(str(path), 60.0)
 
 
-def kinds(path, facts=None, limits=None):
-    return [
-        kind for kind, _ in file_problems(str(path), facts or examine(path), limits or Limits())
-    ]
+def kinds(path, facts=None):
+    return [kind for kind, _ in file_problems(str(path), facts or examine(path))]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +67,7 @@ def test_good_files(videos, name, container, codec):
     assert video.container.split(",")[0] == container and video.codec == codec
     assert (video.height, video.width) == (64, 80)
     assert kinds(videos / name, facts) == []
-    assert FileFacts.from_record(json.loads(json.dumps(asdict(facts)))) == facts
+    assert read_record(FileFacts, json.loads(json.dumps(asdict(facts)))) == facts
 
 
 def test_files_that_cannot_be_opened(tmp_path, videos):
@@ -217,7 +214,7 @@ def test_frames_with_concealed_errors(tmp_path, packets, kind):
     path, flagged = damaged_h264(tmp_path, packets)
     facts = examine(path)
     assert facts.video.damaged == flagged == packets and kinds(path, facts) == kind
-    details = [detail for _, detail in file_problems(path, facts, Limits())]
+    details = [detail for _, detail in file_problems(path, facts)]
     assert details == [f"{packets} of 60 frames are damaged"] * len(kind)
 
 
@@ -229,7 +226,7 @@ def test_usable_frames_are_those_that_the_reader_returns(shared_videos):
         reader.read(np.arange(len(reader.timestamps)))
     assert facts.video.refused == 1
     assert facts.video.frames == len(caught.value.timestamps) < 40
-    ((kind, detail),) = file_problems(path, facts, Limits())
+    ((kind, detail),) = file_problems(path, facts)
     assert kind == "bad" and f"{facts.video.frames} of 50 frames are usable" in detail
 
 
@@ -296,7 +293,7 @@ def test_containers_and_extensions():
     good = fakes.decoded()
     matroska = fakes.decoded(container="matroska,webm")  # webm cannot hold h264
     for name, facts in (("a.avi", good), ("a.AVI", good), ("b.webm", matroska)):
-        ((kind, detail),) = file_problems(name, facts, Limits())
+        ((kind, detail),) = file_problems(name, facts)
         assert kind == "container" and os.path.splitext(name)[1].lower() in detail
     for name, facts in (("a.MOV", good), ("b.mkv", matroska), ("c.part", matroska)):
         assert kinds(name, facts) == []
@@ -352,9 +349,11 @@ def folder(tmp_path):
 
 
 def verify(folder, names, timeout=20.0, workers=0, **options):
-    with open_records(folder / "records.sqlite", options.pop("restart", False)) as store:
+    with RecordStore(
+        folder / "records.sqlite", "verify", restart=options.pop("restart", False)
+    ) as store:
         job = fakes.ByName(str(folder), timeout)
-        facts = verify_videos(names, job, store, Workers(workers, timeout), **options)
+        facts = verify_videos(names, job, store, Workers(workers, timeout))
         return {name: facts(name) for name in names}
 
 
@@ -388,7 +387,7 @@ def test_crashes_are_named_and_tried_again(folder):
     facts = verify(folder, names, workers=1)
     assert calls(folder) == ["a.mp4", "b.mp4", "c.mp4"]
     assert "SIGSEGV" in facts["crash.mp4"].error and "KeyError" in facts["fail.mp4"].error
-    with open_records(folder / "records.sqlite") as store:
+    with RecordStore(folder / "records.sqlite", "verify") as store:
         items = [Item(name, file_state(folder / name)) for name in names]
         job = fakes.ByName(str(folder), 20.0)
         due = [item.key for item in items if not is_current(job, item, store)]

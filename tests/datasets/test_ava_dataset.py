@@ -84,10 +84,10 @@ def test_inputs_of_the_pipeline(root):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"boxes": [[0.5, 0.1, 0.2, 0.9]], "labels": [[1]]}, r"line 2: box \[0\.5.* x1 < x2"),
-        ({"boxes": [[0.5, 0.1, 1.2, 0.9]], "labels": [[1]]}, "line 2: box .* within 0 to 1"),
+        ({"boxes": [[0.5, 0.1, 0.2, 0.9]], "labels": [[1]]}, r"line 2: the box \[0\.5.* x1 < x2"),
+        ({"boxes": [[0.5, 0.1, 1.2, 0.9]], "labels": [[1]]}, "line 2: the box .* all from 0 to 1"),
         ({"boxes": [[0, 0, 1, 1]], "labels": [[81]]}, "line 2: action 81 is not one of 1 to 80"),
-        ({"boxes": [[0, 0, 1, 1]], "labels": []}, "line 2: 1 boxes and 0 lists of labels"),
+        ({"boxes": [[0, 0, 1, 1]], "labels": []}, "line 2 has 1 boxes, but 0 lists of labels"),
         ({"boxes": [[0, 0, 1]], "labels": [[1]]}, "line 2 is not a key frame"),
         ({"timestamp": "noon"}, "line 2 is not a key frame: ValueError"),
     ],
@@ -99,12 +99,12 @@ def test_invalid_lines_are_named(root, change, message):
 
 
 def test_missing_lists_folders_and_videos_are_named(root):
-    with pytest.raises(ValueError, match=r"run sce-video prepare ava"):
+    with pytest.raises(ValueError, match=r"Run sce-video prepare ava"):
         AVADataset(str(root), "none.jsonl")
     with pytest.raises(ValueError, match="no folder .*frames"):
         AVADataset(str(root), "ava.jsonl", folder="frames")
     write(root, [FRAMES[1]])
-    with pytest.raises(ValueError, match=r"none of the videos of .* for example 'bb'"):
+    with pytest.raises(ValueError, match=r"none of the videos of .*for example 'bb'"):
         AVADataset(str(root), "ava.jsonl")
 
 

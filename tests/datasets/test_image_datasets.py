@@ -182,7 +182,7 @@ def test_stl10_parts(roots):
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_are_checked_unless_told_not_to(roots, name):
     split = "unlabeled" if name == "stl10" else "train"
-    with pytest.raises(ValueError, match=r"published are 1?[05]0,000: unpack.*check_counts"):
+    with pytest.raises(ValueError, match=r"instead of 1?[05]0,000\. Unpack.*check_counts"):
         ImageArrayDataset(name, str(roots / name), split)
 
 
@@ -193,7 +193,7 @@ def test_classes_of_unequal_size(tree, monkeypatch):
     labels = [0, 0, *range(2, 10), *range(10)]
     content = {"labels": labels, "data": np.zeros((20, 3072), dtype=np.uint8)}
     (root / "cifar-10-batches-py/test_batch").write_bytes(python2_pickle(content))
-    with pytest.raises(ValueError, match="has 3 images of class 0, published are 2"):
+    with pytest.raises(ValueError, match="contains 3 images of class 0 instead of 2"):
         ImageArrayDataset("cifar10", str(root), "test")
 
 
@@ -201,7 +201,7 @@ def test_wrong_names(roots):
     for name, root, split, message in (
         ("svhn", roots, "train", "name must be one of cifar10, cifar100, stl10, got 'svhn'"),
         ("cifar10", roots / "cifar10", "val", "split of CIFAR10 must be one of train, test"),
-        ("stl10", roots / "cifar10", "train", r"no folder .*stl10_binary.*unpack stl10_binary\.t"),
+        ("stl10", roots / "cifar10", "train", r"no folder .*stl10_binary.*Unpack stl10_binary\.t"),
     ):
         with pytest.raises(ValueError, match=message):
             ImageArrayDataset(name, str(root), split)
@@ -227,14 +227,14 @@ def test_bad_cifar_files(tree):
     for content, message in (
         (b"\x80\x02cos\nsystem\nU\x04trueR.", "not a pickle of plain data: it names os.system"),
         (pickle.dumps([1]), "must contain a dict, not a list"),
-        (two_images(1), "data_batch_4 has 1 labels for 2 images"),
-        (two_images(1, 10), "data_batch_4: label 10 is out of range: the labels of 10"),
+        (two_images(1), "data_batch_4 contains 1 labels for 2 images"),
+        (two_images(1, 10), "data_batch_4: label 10 is out of range. There are 10"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             ImageArrayDataset("cifar10", str(root), check_counts=False)
     path.unlink()
-    with pytest.raises(ValueError, match="no file .*data_batch_4.*unpack cifar-10-python"):
+    with pytest.raises(ValueError, match="no file .*data_batch_4.*Unpack cifar-10-python"):
         ImageArrayDataset("cifar10", str(root), check_counts=False)
     meta.write_bytes(python2_pickle({"label_names": ["cat"]}))
     with pytest.raises(ValueError, match="must contain 10 class names in 'label_names'"):
@@ -250,10 +250,10 @@ def test_bad_stl10_files(tree):
         return ImageArrayDataset("stl10", str(root), split, check_counts=check)
 
     assert len(build_it()) == 6
-    with pytest.raises(ValueError, match="has 6 images, published are 100,000"):
+    with pytest.raises(ValueError, match="contains 6 images instead of 100,000"):
         build_it(check=True)
     for path, content, message in (
-        (images, images.read_bytes()[:-5], "bytes, which is not a multiple of the 27,648"),
+        (images, images.read_bytes()[:-5], "bytes, which is not a multiple of an image's 27,648"),
         (images, b"", "has 0 bytes"),
         (root / "class_names.txt", b"cat\n", "must name 10 classes"),
         (root / "train_y.bin", b"\x01", "1 labels for 10"),
@@ -265,5 +265,5 @@ def test_bad_stl10_files(tree):
             build_it("train" if "train" in path.name else "unlabeled")
         path.write_bytes(whole)
     images.unlink()
-    with pytest.raises(ValueError, match="no file .*unlabeled_X.bin.*unpack stl10_binary"):
+    with pytest.raises(ValueError, match="no file .*unlabeled_X.bin.*Unpack stl10_binary"):
         build_it()

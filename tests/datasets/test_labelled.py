@@ -83,10 +83,14 @@ def test_lists_of_other_tools(tmp_path, name, text, encoding):
         (
             "x.txt",
             "run/a.mp4 run\njump/b.mp4 jump\n",
-            "'run' is not a label. In a list, a label is a whole number",
+            "'run' is not a label, because a list contains only whole numbers",
         ),
-        ("x.txt", "path label\nrun/a.mp4 0\n", "line 1: 'path label' is a header. A list has none"),
-        ("x.txt", "run/a.mp4,0\n", r"columns path and label, let its name end with \.csv"),
+        (
+            "x.txt",
+            "path label\nrun/a.mp4 0\n",
+            "line 1: 'path label' is a header, but lists have no",
+        ),
+        ("x.txt", "run/a.mp4,0\n", r"columns path and label, rename it to \.csv"),
     ],
 )
 def test_lists_that_look_like_something_else_get_advice(tmp_path, name, text, message):
@@ -105,7 +109,7 @@ def test_a_video_with_two_labels_is_mentioned(tmp_path):
     (tmp_path / "x.csv").write_text("\n".join(["path,label", *rows, ""]))
     found = read_labelled(str(tmp_path / "x.csv"))
     assert found.repeated() == [
-        f"3 rows of {found.source} name a video or segment again, 1 of them with another label",
+        f"3 rows of {found.source} repeat a video or segment, 1 of them with a different label",
         f"  a.mp4: 'run' ({found.source}, line 2) and 'jump' ({found.source}, line 5)",
     ]
     (tmp_path / "x.csv").write_text("path,label\na.mp4,run\nb.mp4,jump\n")

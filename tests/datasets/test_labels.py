@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import VideoDataset
-from sce_video.datasets.labels import (
-    LabelTable,
-    check_dataset_labels,
-    check_same_classes,
-    classes_of,
-    read_label_table,
-)
+from sce_video.datasets.image_datasets import LabelTable, read_label_table
+from sce_video.datasets.labelled import check_dataset_labels, check_same_classes, classes_of
 
 
 class Labelled:
@@ -77,7 +72,7 @@ def test_malformed_files(tmp_path):
     for text, message in (
         ("", "is empty"),
         ("a.jpg 1 -1\n", "line 1: 'a.jpg 1 -1' must be 'path<TAB>labels'"),
-        ("a.jpg\t1 -1\nb.jpg\t1\n", "line 2: .* as many as on the other lines"),
+        ("a.jpg\t1 -1\nb.jpg\t1\n", "line 2: .* as many labels as on the other lines"),
         ("a.jpg\t1 2\n", "line 1"),
         ("a.jpg\t1\na.jpg\t1\n", "'a.jpg' is listed twice"),
     ):

@@ -81,7 +81,7 @@ def test_each_local_view_of_an_image_has_its_size_and_area(tmp_path):
 
 
 WRONG_CLIPS = [
-    (dict(num_local_views=4), "num_local_views must be from 0 to 3, below num_views=4"),
+    (dict(num_local_views=4), "num_local_views must be from 0 to 3, because num_views=4"),
     (dict(num_local_views=0), "local_clip_duration=0.6 and local_num_frames=2 without local"),
     (dict(local_num_frames=0), "local_num_frames must be at least 1, got 0"),
     (dict(local_clip_duration=0), "local_clip_duration must be positive seconds, got 0"),
@@ -90,7 +90,7 @@ WRONG_CROPS = [
     (dict(local_area=(0, 1)), r"local_area must be 0 < low <= high <= 1, got \(0, 1\)"),
     (dict(local_size=(24, 20, 16)), r"local_size=\[24, 20, 16\] .* for 4 local views"),
     (dict(local_area=[(0.1, 0.2)]), r"local_area=\[\(0.1, 0.2\)\] .* for 4 local views"),
-    (dict(local_size=[]), "for 4 local views: give one value for all, or a list"),
+    (dict(local_size=[]), "for 4 local views. Use one value for all views, or a"),
 ]
 
 
@@ -107,6 +107,6 @@ def test_wrong_settings():
     same_size = {key: value for key, value in CROPS.items() if key != "local_size"}
     state = run([same_size], num_local_views=1, **given)
     with pytest.raises(
-        ValueError, match="local view 5 has 4 frames of 16x16, and so is not smaller than view 0"
+        ValueError, match="local view 5 has 4 frames of 16x16, so it is not smaller than view 0"
     ):
         run([dict(type="PackClips")], **state)

@@ -97,7 +97,7 @@ def test_another_total_cuts_the_same_order_or_continues_it(monkeypatch):
     rank.set_total_size(6)
     assert list(rank) == whole[1:6:2]
     for total in (0, 7):
-        with pytest.raises(ValueError, match="not a positive multiple of 2 ranks"):
+        with pytest.raises(ValueError, match="must be a positive multiple of 2"):
             rank.set_total_size(total)
 
 

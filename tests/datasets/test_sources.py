@@ -123,5 +123,5 @@ def test_datasets_that_cannot_list_a_folder(tmp_path):
         DATASETS.register_module(name="Needy", module=lambda data_root, depth: None)
         with pytest.raises(ValueError, match=f"dataset Listed found no videos in {tmp_path}"):
             list_videos(str(tmp_path), dataset="Listed")
-        with pytest.raises(ValueError, match=r"Needy cannot be built .*'depth'.* a default"):
+        with pytest.raises(ValueError, match=r"Needy cannot be built .*'depth'.* default values"):
             list_videos(str(tmp_path), dataset="Needy")

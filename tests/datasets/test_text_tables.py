@@ -36,7 +36,7 @@ def test_a_line_of_another_length_and_a_missing_column_are_named(tmp_path):
         ValueError, match="the column 'start' is missing. The header must be path,start"
     ):
         list(read_csv_table(tmp_path / "s.csv", ["path", "start"]))
-    with pytest.raises(ValueError, match="line 3: 1 columns, but the header has 2"):
+    with pytest.raises(ValueError, match="line 3 has 1 columns, but the header has 2"):
         list(read_csv_table(tmp_path / "s.csv", ["path"]))
 
 

@@ -58,8 +58,9 @@ def test_wrong_windows():
     with pytest.raises(ValueError, match="more than 1000000"):
         window_spans(1e6, Windows(0.1))
     assert Windows.from_dict(Windows(5, 2.5).to_dict()) == Windows(5, 2.5)
-    with pytest.raises(ValueError, match="windows must contain"):
-        Windows.from_dict({"seconds": 5})
+    for values in ({"stride": 5.0}, {"seconds": "5"}, {"seconds": 5.0, "shots": 1}, [5.0]):
+        with pytest.raises(ValueError, match="windows|seconds|shots"):
+            Windows.from_dict(values)
 
 
 def test_cuts(tmp_path):

@@ -91,7 +91,7 @@ def test_results_equal_a_loop_over_key_frames(root, trained, tested, tmp_path):
         with torch.no_grad():
             scores = model(x, {"boxes": [sample["boxes"]]}, mode="tensor")
         found[key] = (np.array(boxes), scores.numpy())
-    actions = [Action(12, "stand"), Action(80, "watch")]
+    actions = [Action(12, "stand", True), Action(80, "watch", True)]
     assert evaluate_ava(truth, found, actions).mAP == pytest.approx(metrics["mAP"])
     lines = [line.split(",") for line in (folder / "ava_results.csv").read_text().splitlines()]
     written = np.array([[float(cell) for cell in line[2:]] for line in lines])

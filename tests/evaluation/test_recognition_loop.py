@@ -9,7 +9,7 @@ from helpers.recognition import FINETUNE, small_options
 from torch import nn
 
 from sce_video.datasets import VideoDataset
-from sce_video.datasets.labels import check_dataset_labels
+from sce_video.datasets.labelled import check_dataset_labels
 from sce_video.datasets.transforms import cut_views
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file, weights_sha256
 from sce_video.engine.runner import VideoRunner

@@ -94,7 +94,7 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     words = [str(file), "--data-root", root, "--out", str(out), "--workers", "0"]
     main([*words, "--checkpoint", model.checkpoint, "--clips", "1", "--device", "cpu"])
     said = capsys.readouterr().out
-    assert "1 rows of" in said and "1 of them with another label" in said
+    assert "1 rows of" in said and "1 of them with a different label" in said
     assert f"short.mp4@0-1: 'b' ({file}, line 5) and 'a' ({file}, line 6)" in said
     index = read_index(out)
     paths = [*(f"a/long.mp4@{a:g}-{b:g}" for a, b in spans), "short.mp4@0-1"]

@@ -33,7 +33,7 @@ from sce_video.data_tools.prepare import action_sets, ava_files, kinetics
 from sce_video.data_tools.prepare.official import read_matches
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava import read_actions
-from sce_video.datasets.loading.bad_files import BadFileReport
+from sce_video.datasets.loading.failures import BadFileReport
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import EncodedImage, open_jpeg
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file

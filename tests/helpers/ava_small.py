@@ -38,7 +38,11 @@ def make_root(folder: Path) -> Path:
     (folder / "ava_train.jsonl").write_text("".join(lines))
     empty = json.dumps({"video": "bb", "timestamp": 904, "boxes": [], "labels": []}) + "\n"
     (folder / "ava_val.jsonl").write_text("".join([*lines[3:], empty]))
-    actions = [Action(12, "stand"), Action(80, "watch"), Action(3, "swim", scored=False)]
+    actions = [
+        Action(12, "stand", True),
+        Action(80, "watch", True),
+        Action(3, "swim", scored=False),
+    ]
     (folder / "ava_actions.json").write_text(format_actions(actions))
     return folder
 

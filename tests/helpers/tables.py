@@ -11,9 +11,9 @@ import numpy as np
 
 from sce_video.data_tools.repack.encode import encode, encoder_options
 from sce_video.data_tools.repack.plan import Settings
-from sce_video.data_tools.tables.fill import import_videos
-from sce_video.data_tools.tables.video_row import RowSource, video_row
-from sce_video.data_tools.tables.writer import ImportResult, TableWriter, write_rows
+from sce_video.data_tools.table_fill import import_videos
+from sce_video.data_tools.table_writer import ImportResult, TableWriter, write_rows
+from sce_video.data_tools.video_row import RowSource, video_row
 from sce_video.datasets import scan_folder
 from sce_video.options.prepare import ImportOptions
 

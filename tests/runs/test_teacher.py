@@ -145,7 +145,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_loads_no_network(
     )
     cfg = config(clips, network, tmp_path / "whole", **augmented)
     runner = launch.run_training(cfg.copy())
-    assert list(runner.train_dataloader.dataset._bad_paths) == [str(clips / "class0/bad.mp4")]
+    assert list(runner.train_dataloader.dataset._known_bad) == [str(clips / "class0/bad.mp4")]
     half = tmp_path / "half"
     half.mkdir()
     for name in ("iter_3.pth", "teacher.npz"):

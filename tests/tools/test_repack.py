@@ -225,7 +225,7 @@ def test_files_whose_sources_are_away_stay_done(data, tmp_path, repacked):
     (data / "Two").rename(tmp_path / "away")
     status, said = repacked(listed, out)
     assert status == 0 and "5 done, 0 failed" in said
-    assert "2 of the done whose source does not exist" in said
+    assert "2 finished files whose source is missing" in said
     assert times(out) == first and (out / "list.txt").read_text() == text
     assert repacked(listed, out, "--force")[0] == 0
     assert {name for name, when in times(out).items() if when == first[name]} == set(ALL[3:])

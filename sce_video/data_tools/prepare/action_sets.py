@@ -1,7 +1,7 @@
-"""Datasets of labelled clips, read from their official lists.
+"""UCF101, HMDB51, Something-Something V2, Diving48 and NTU RGB+D, read from their official lists.
 
-The datasets are UCF101, HMDB51, Something-Something V2, Diving48 and NTU RGB+D. Each ``read_SET``
-reads the official files below ``root``, or in ``annotations`` if given.
+Each function ``read_SET`` reads the official files below ``root``, or in ``annotations`` if it is
+given.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sce_video.data_tools.prepare.official import (
     ClassMap,
     Downloads,
     Entry,
+    Folder,
     Located,
     OfficialLists,
     Split,
@@ -46,11 +47,11 @@ _UCF101_CLASSES = 101
 _UCF101_COUNTS = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
 
 
-def read_ucf101(root: Path, annotations: Path | None = None) -> OfficialLists:
+def read_ucf101(root: Path, annotations: Folder = None) -> OfficialLists:
     """Read classInd.txt, trainlist0N.txt and testlist0N.txt of ``root/ucfTrainTestlist``.
 
-    Names are ``CLASS/FILE.avi``, labels the numbers of classInd.txt minus one. The
-    lists are ``train_splitN.txt`` and ``test_splitN.txt`` for N = 1, 2, 3.
+    Names are ``CLASS/FILE.avi``, and labels are the numbers of classInd.txt minus one. The lists
+    are ``train_splitN.txt`` and ``test_splitN.txt`` for N = 1, 2, 3.
     """
     path = UCF101.find(root, annotations, "class index", "classInd.txt")
     classes = read_class_index(path)
@@ -67,14 +68,14 @@ def read_ucf101(root: Path, annotations: Path | None = None) -> OfficialLists:
 
 
 def read_class_index(path: Path) -> tuple[str, ...]:
-    """Read the names of classInd.txt (``1 ApplyEyeMakeup``), which are numbered without gaps."""
+    """Read the class names of classInd.txt, whose lines are ``1 ApplyEyeMakeup``."""
     names: list[str] = []
     for where, line in read_lines(path):
         index, _, name = (part.strip() for part in line.partition(" "))
         if index != str(len(names) + 1) or not name:
             raise ValueError(
-                f"{where}: {line!r} must be '{len(names) + 1} CLASS': classes are numbered from 1 "
-                "without gaps"
+                f"{where}: {line!r} must be '{len(names) + 1} CLASS', because classes are numbered "
+                "from 1 without gaps"
             )
         if name in names:
             raise ValueError(f"{where}: class {name!r} is listed twice")
@@ -85,8 +86,8 @@ def read_class_index(path: Path) -> tuple[str, ...]:
 def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tuple[Entry, ...]:
     """Read the videos of a list with lines ``CLASS/FILE.avi NUMBER`` or ``CLASS/FILE.avi``.
 
-    Labels are the numbers minus one. Class names are compared without regard to case: there are
-    copies of the lists that spell HandstandPushups as HandStandPushups.
+    Labels are the numbers minus one. The case of class names is ignored, because some copies of the
+    lists spell HandstandPushups as HandStandPushups.
     """
     label_of = {name.lower(): label for label, name in enumerate(classes)}
     pattern, form = r"(([^/\s]+)/[^/\s]+)", "'CLASS/FILE.avi'"
@@ -95,14 +96,14 @@ def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tup
 
     def rows() -> Iterator[tuple[str, str, int]]:
         for where, match in read_matches(path, pattern, form):
-            label = label_of.get(match[2].lower())
-            if label is None:
+            if match[2].lower() not in label_of:
                 near = nearest(match[2], classes)
                 raise ValueError(f"{where}: unknown class {match[2]!r}; {near} (classInd.txt)")
+            label = label_of[match[2].lower()]
             if labelled and match[3] != str(label + 1):
                 raise ValueError(
-                    f"{where}: {match[0]!r:.200} gives number {match[3]:.40}, but classInd.txt "
-                    f"numbers {match[2]} {label + 1}"
+                    f"{where}: {match[0]!r:.200} has number {match[3]:.40}, but the number of "
+                    f"{match[2]} in classInd.txt is {label + 1}"
                 )
             yield where, match[1], label
 
@@ -126,10 +127,10 @@ _HMDB51_PER_CLASS = {"train": 70, "test": 30}
 _MARKS = "'NAME.avi MARK' with mark 0 (not used), 1 (train) or 2 (test)"
 
 
-def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
+def read_hmdb51(root: Path, annotations: Folder = None) -> OfficialLists:
     """Read all ``testTrainMulti_7030_splits/CLASS_test_split{1,2,3}.txt``.
 
-    Labels number the sorted class names. Names are ``CLASS/NAME.avi``; videos with mark 0 are
+    Labels are ranks of the sorted class names. Names are ``CLASS/NAME.avi``. Videos with mark 0 are
     ``unused``, once for each split that leaves them out. The lists are ``train_splitN.txt`` and
     ``test_splitN.txt``.
     """
@@ -177,10 +178,10 @@ SSV2_CLASSES = 174
 SSV2_PUBLISHED = {"train": 168913, "validation": 24777}
 
 
-def read_ssv2(root: Path, annotations: Path | None = None) -> OfficialLists:
-    """Read the JSON files of labels, train and validation; labels are the ids in the first.
+def read_ssv2(root: Path, annotations: Folder = None) -> OfficialLists:
+    """Read the JSON files of labels, train and validation. Labels are the ids in the first file.
 
-    Names are ``ID.webm``; the lists are ``train.txt`` and ``val.txt``.
+    Names are ``ID.webm``, and the lists are ``train.txt`` and ``val.txt``.
     """
     labels, *lists = (
         SSV2.find(
@@ -206,7 +207,7 @@ def read_ssv2(root: Path, annotations: Path | None = None) -> OfficialLists:
 
 
 def read_templates(path: Path) -> tuple[str, ...]:
-    """Return the templates of the label file, ``{"Holding something": "0", ...}``, by their ids."""
+    """Return the templates of a label file ``{"Holding something": "0", ...}`` in id order."""
     labels = _load(path, dict, '{"TEMPLATE": "ID", ...}')
     by_id = {str(text): template for template, text in labels.items()}
     ids = [str(number) for number in range(len(labels))]
@@ -220,7 +221,7 @@ def read_templates(path: Path) -> tuple[str, ...]:
 def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
     """Read a list of videos, ``[{"id": "78687", "template": "Holding [something]", ...}, ...]``.
 
-    Templates are looked up without their brackets. Messages count entries from 1.
+    Brackets in templates are ignored. Messages count entries from 1.
     """
     label_of = {name: label for label, name in enumerate(classes)}
 
@@ -248,7 +249,7 @@ def _load(path: Path, kind: type, form: str) -> Any:
 
 
 def _items(path: Path, *keys: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the place (from 1) and the content of each entry of a list; all have the keys."""
+    """Yield the place and the content of each entry of a list; ValueError if a key is missing."""
     form = ", ".join(f'"{key}": ...' for key in keys)
     for number, item in enumerate(_load(path, list, f"[{{{form}}}, ...]"), 1):
         where = f"{path}, entry {number}"
@@ -267,20 +268,18 @@ DIVING48 = Downloads(
     files=("rgb", "videos"),
     extension=".mp4",
 )
-# Li et al. 2018. The numbers are the entries of the V2 files (October 2020), which replace the
-# first labels.
+# Li et al. 2018. The V2 files of October 2020 replace the first labels.
 _DIVING48_CLASSES = 48
 #: Number of entries in the file of each split.
 _DIVING48_COUNTS = {"train": 15027, "test": 1970}
 
 
-def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
+def read_diving48(root: Path, annotations: Folder = None) -> OfficialLists:
     """Read Diving48_vocab.json, Diving48_V2_train.json and Diving48_V2_test.json.
 
-    A class is named by its four attributes, as in ``Back+15som+05Twis+FREE``.
-
-    The label of a class is its position in the vocabulary, which the lists refer to. Videos are
-    named by ``vid_name``, without extension. The lists are ``train.txt`` and ``test.txt``.
+    A class is named after its four attributes, as in ``Back+15som+05Twis+FREE``, and its label is
+    its position in the vocabulary. Names are the values of ``vid_name``, which have no extension.
+    The lists are ``train.txt`` and ``test.txt``.
     """
     vocabulary, *lists = (
         DIVING48.find(root, annotations, name, name)
@@ -297,13 +296,13 @@ def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
             raise ValueError(f"{where}: {name!r} is empty or listed twice")
         classes.append(name)
 
-    # The frame numbers of an entry refer to the long video from which the clip was cut. They are
-    # not used.
+    # The frame numbers of an entry are not used, because they refer to the long video from which
+    # the clip was cut.
     def rows(path: Path) -> Iterator[tuple[str, str, int]]:
         for where, item in _items(path, "vid_name", "label"):
             name, label, count = str(item["vid_name"]), item["label"], len(classes)
             if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < count:
-                what = f"label {label!r:.40} is none of the {count} classes"
+                what = f"label {label!r:.40} is not one of the {count} classes"
                 raise ValueError(f"{where} ({name:.40}): {what}")
             yield where, name, label
 
@@ -336,17 +335,17 @@ _NTU60_COUNTS = {
     "train_view.txt": 37920,
     "test_view.txt": 18960,
 }
-#: In the order of the numbers A001 to A060.
+#: Names of the actions A001 to A060.
 NTU60_CLASSES = read_class_file("ntu60")
 _NTU60_NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})_rgb")
 
 
-def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, dict[str, Located]]:
-    """Find both official splits of the videos on disk, and their locations.
+def read_ntu60(root: Path, videos: Folder = None) -> tuple[OfficialLists, dict[str, Located]]:
+    """Divide the videos on disk into both official splits, and locate them.
 
-    No official lists exist. A file name gives setup (S), camera (C), performer (P), repetition
-    (R) and action (A), and the performers and cameras of the training sets are published. Missing
-    files show in the counts. Actions from A061 on belong to the later set of 120 actions.
+    There are no official lists, but the performers and cameras of the training sets are published.
+    A file name contains setup (S), camera (C), performer (P), repetition (R) and action (A). The
+    counts show if files are missing. Actions from A061 on belong to the later set of 120 actions.
     """
     folder = NTU60.folder(root, videos)
     names = [Path(path).stem for path in files_below(folder)]
@@ -380,8 +379,7 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
     return official, NTU60.locate(root, official, videos)
 
 
-#: The place of each set's files, and the reader of its lists. NTU has no lists, because its file
-#: names contain the labels.
+#: Layout and reader of each dataset that has official lists.
 SETS = {
     "ucf101": (UCF101, read_ucf101),
     "hmdb51": (HMDB51, read_hmdb51),

@@ -38,7 +38,7 @@ AVA = Downloads(
 FIRST_SECOND = 902
 #: Last annotated second of each film, by the same file.
 LAST_SECOND = 1798
-OVERSHOOT = 0.005  # boxes that exceed the frame by at most this share are clipped
+OVERSHOOT = 0.005  # boxes that exceed the frame by up to this share of its size are clipped
 
 Key = tuple[str, int]
 Corners = tuple[float, float, float, float]
@@ -49,13 +49,15 @@ _FIELD = re.compile(r"\b(name|id|label_id|label_type)\s*:\s*(\"(?:[^\"\\]|\\.)*\
 
 @dataclass
 class ListedKeyFrame:
-    """Ground truth of a key frame: the first line of the csv file about it, and its boxes.
+    """Ground truth of a key frame.
 
-    ``boxes`` has action ids in the order of the file, by corners and person. Corners are x1, y1,
-    x2, y2 relative to the frame; a person without id is -1.
+    Attributes:
+        where: ``PATH, line NUMBER`` of the first line about the key frame.
+        boxes: Action ids in the order of the file, by corners and person. Corners are x1, y1, x2
+            and y2 relative to the frame. A person without an id is -1.
     """
 
-    where: str  # ``PATH, line NUMBER``
+    where: str
     boxes: dict[tuple[Corners, int], list[int]] = field(default_factory=dict)
 
 
@@ -66,7 +68,7 @@ class Annotations:
     Attributes:
         path: Path of the file.
         frames: Key frames by video and second.
-        remarks: Number of times that something unusual occurs, by its description.
+        remarks: How often something unusual occurs, by its description.
     """
 
     path: Path
@@ -74,7 +76,7 @@ class Annotations:
     remarks: Counter[str] = field(default_factory=Counter)
 
     def videos(self) -> dict[str, str]:
-        """Return where the first key frame is listed, by video, in the order of the file."""
+        """Return the place of each video's first key frame, in the order of the file."""
         first: dict[str, str] = {}
         for (video, _), frame in self.frames.items():
             first.setdefault(video, frame.where)
@@ -84,15 +86,15 @@ class Annotations:
 def read_action_list(path: Path) -> dict[int, str]:
     """Read an action list and return the names by id.
 
-    ``ava_action_list_v2.2.pbtxt`` has blocks ``label { name: "..." label_id: 1 label_type: ... }``,
-    ``..._for_activitynet_2019.pbtxt`` has ``item { name: "..." id: 1 }``.
+    ``ava_action_list_v2.2.pbtxt`` consists of blocks ``label { name: "..." label_id: 1 ... }``, and
+    ``..._for_activitynet_2019.pbtxt`` of blocks ``item { name: "..." id: 1 }``.
     """
     text = read_text(path, "surrogateescape")
     names: dict[int, str] = {}
     for block in _BLOCK.finditer(text):
         where = f"{path}, line {text.count(chr(10), 0, block.start()) + 1}"
         fields: dict[str, str] = dict(_FIELD.findall(block[1]))
-        name, number = fields.get("name", ""), fields.get("id", fields.get("label_id", ""))
+        name, number = fields.get("name", ""), fields.get("id") or fields.get("label_id", "")
         if not name.startswith('"') or not is_count(number):
             raise ValueError(f'{where}: the block has no name: "..." with id: or label_id: NUMBER')
         if not 1 <= int(number) <= NUM_ACTIONS:
@@ -109,7 +111,7 @@ def read_action_list(path: Path) -> dict[int, str]:
 
 
 def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
-    """Merge all actions by id. Without the full list, ids of unscored actions serve as names."""
+    """Merge two lists of actions. Without the full list, unscored actions are named by ids."""
     every = every or {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
     missing = sorted(set(scored) - set(every))
     if missing:
@@ -123,9 +125,12 @@ def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) ->
 def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
     """Read ``video_id,middle_frame_timestamp,x1,y1,x2,y2,action_id,person_id``, one action per row.
 
-    Rows of the same box and person are merged. A row that ends after the timestamp, or is empty
-    from there on, is a key frame without a person, as in the official evaluation. The person may be
-    omitted. ``actions`` are names by id.
+    Rows of the same box and person are merged. The person may be omitted. A row with only a video
+    and a timestamp is a key frame without persons, as in the official evaluation.
+
+    Args:
+        path: Path of the file.
+        actions: Names of the actions by id.
 
     Raises:
         ValueError: If the file is empty, a row is malformed, a second lies outside 902 to 1798, an
@@ -152,8 +157,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
                 f"{min(actions)} to {max(actions)}"
             )
         person = _whole(cells[7], where, "person_id") if len(cells) == 8 and cells[7] else -1
-        # Rows without a box are skipped only here, so that wrong actions in them are reported.
-        if corners is None:
+        if corners is None:  # skipped after the action and the person were checked
             continue
         own = frame.boxes.setdefault((corners, person), [])
         if action in own:
@@ -161,16 +165,17 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
         else:
             own.append(action)
     if not found.frames:
-        raise ValueError(f"{path} is empty: unpack it again from the official download")
+        raise ValueError(f"{path} is empty. Unpack it again from the official download")
     return found
 
 
 def check_box(numbers: list[float], where: str, remarks: Counter[str]) -> Corners | None:
-    """Clip corners to the frame; return None for a box without width or height. Count both.
+    """Clip corners to the frame; return None for a box without width or height.
+
+    Both are counted in ``remarks``.
 
     Raises:
-        ValueError: If corners are outside the frame by more than :data:`OVERSHOOT`, or are
-            inverted.
+        ValueError: If corners exceed the frame by more than :data:`OVERSHOOT`, or are inverted.
     """
     x1, y1, x2, y2 = numbers
     shown = f"box {x1:g},{y1:g},{x2:g},{y2:g}"
@@ -178,12 +183,12 @@ def check_box(numbers: list[float], where: str, remarks: Counter[str]) -> Corner
         raise ValueError(f"{where}: {shown} has a coordinate that is not a number")
     if min(numbers) < -OVERSHOOT or max(numbers) > 1 + OVERSHOOT:
         raise ValueError(
-            f"{where}: {shown} is outside the frame: coordinates must be relative to width and "
-            "height, 0 to 1 (divide pixels by them)"
+            f"{where}: {shown} is outside the frame. Coordinates must be relative to width and "
+            "height, from 0 to 1 (divide pixels by them)"
         )
     if x1 > x2 or y1 > y2:
         raise ValueError(
-            f"{where}: {shown} has inverted corners: x1 <= x2 and y1 <= y2 are required"
+            f"{where}: {shown} has inverted corners. It must have x1 <= x2 and y1 <= y2"
         )
     if min(numbers) < 0 or max(numbers) > 1:
         remarks[f"boxes outside the frame by up to {OVERSHOOT:g}, clipped to it"] += 1
@@ -195,7 +200,7 @@ def check_box(numbers: list[float], where: str, remarks: Counter[str]) -> Corner
 
 
 def read_excluded(path: Path) -> set[Key]:
-    """Read ``video_id,timestamp``: key frames that neither training nor testing uses."""
+    """Read ``video_id,timestamp`` of key frames that neither training nor testing uses."""
     excluded = set()
     for where, cells in read_csv(path):
         if len(cells) != 2 or not cells[0] or not is_count(cells[1]):
@@ -204,7 +209,7 @@ def read_excluded(path: Path) -> set[Key]:
     return excluded
 
 
-#: One detection: its place in the file, key frame, corners and score.
+#: A detection: its place in the file, its key frame, corners and score.
 _Detection = tuple[str, Key, list[float], float]
 
 
@@ -214,8 +219,8 @@ class Detections:
 
     Attributes:
         boxes: Highest score by corners, for each video and second.
-        remarks: Number of times that something unusual occurs, by its description.
-        low: Number of detections with too low a score.
+        remarks: How often something unusual occurs, by its description.
+        low: Number of detections whose score is too low.
         files: Number of rows by file.
     """
 
@@ -225,7 +230,7 @@ class Detections:
     files: Counter[Path] = field(default_factory=Counter)
 
     def add_file(self, path: Path, videos: Collection[str], min_score: float) -> None:
-        """Read a file: SlowFast's csv, or mmaction2's pickle if the name ends in ``.pkl``.
+        """Read a CSV file of SlowFast, or a pickle of mmaction2 if the name ends with ``.pkl``.
 
         Args:
             path: Path of the file.
@@ -233,8 +238,8 @@ class Detections:
             min_score: Detections with a lower score are left out.
 
         Raises:
-            ValueError: If a video is unknown, a box or score is invalid, or the file is of another
-                kind. The message names file and line or key.
+            ValueError: If a video is unknown, a box or score is invalid, or the file has another
+                format. The message names file and line or key.
         """
         is_pickle = path.suffix.lower() in (".pkl", ".pickle")
         for where, key, box, score in (self._pickle if is_pickle else self._csv)(path, videos):
@@ -243,12 +248,12 @@ class Detections:
             if score < min_score:
                 self.low += 1
             elif corners is not None:
-                # A box has a row for each action, and files may overlap.
+                # A box may have several rows, one for each action, and files may overlap.
                 own = self.boxes.setdefault(key, {})
                 own[corners] = max(score, own.get(corners, 0.0))
 
     def _csv(self, path: Path, videos: Collection[str]) -> Iterator[_Detection]:
-        """Read ``video_id,timestamp,x1,y1,x2,y2,[action_id],score``. Boxes may have many rows."""
+        """Read ``video_id,timestamp,x1,y1,x2,y2,[action_id],score``; boxes may have many rows."""
         for where, cells in read_csv(path):
             if len(cells) != 8:
                 raise ValueError(
@@ -280,7 +285,7 @@ class Detections:
                 raise ValueError(f"{where} is not VIDEO,TIMESTAMP")
             key = self._key(video, second, where, videos)
             table = _proposals(value, where)
-            numbers_left -= table.size  # each takes at least a byte
+            numbers_left -= table.size  # each number takes at least a byte
             if numbers_left < 0:
                 raise ValueError(f"{where}: the array has more boxes than the file has bytes")
             for row, numbers in enumerate(table.tolist()):
@@ -296,15 +301,15 @@ class Detections:
 def _proposals(value: Any, where: str) -> np.ndarray:
     """Return the proposals (n, 5) float64 of one key frame."""
     try:
-        # Accept only rows of numbers, because nested lists that refer to each other would be
-        # expanded.
+        # Accept only rows of numbers, because a small pickle may contain lists that refer to each
+        # other, which would be expanded.
         plain = isinstance(value, np.ndarray) or (
             isinstance(value, list)
             and all(isinstance(row, list | tuple | np.ndarray) and len(row) == 5 for row in value)
             and all(isinstance(n, int | float | np.number) for row in value for n in row)
         )
         table = np.asarray(value if plain else math.nan, dtype=np.float64)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # a whole number that is too large for a float
         table = np.array(math.nan)
     if isinstance(value, np.ndarray | list) and table.size == 0:
         return np.zeros((0, 5))
@@ -319,7 +324,7 @@ def _proposals(value: Any, where: str) -> np.ndarray:
 
 
 def _second(text: str, where: str) -> int:
-    second = _whole(text, where, "time stamp")
+    second = _whole(text, where, "timestamp")
     if not FIRST_SECOND <= second <= LAST_SECOND:
         raise ValueError(
             f"{where}: timestamp {second} is not in the annotated seconds {FIRST_SECOND} to "

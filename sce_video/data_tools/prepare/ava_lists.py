@@ -1,4 +1,4 @@
-"""AVA v2.2: lists of key frames from the official files, person detections and videos."""
+"""AVA v2.2: make lists of key frames from the official files, person detections and videos."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from sce_video.datasets.readers.av_file import (
     best_video_stream,
     decoder_options,
     open_container,
+    stated_seconds,
 )
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
@@ -46,7 +47,7 @@ from sce_video.options.data_commands import PrepareOptions
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
 #: Number of frames per second that the official scripts extract from the cuts.
 FRAME_RATE = 30
-# A cut lasts 901 s, but the films last more than half an hour.
+#: Longer videos are full films, because a cut lasts 901 s and a film more than half an hour.
 LONGEST_CUT = 1000.0
 
 # Numbers of Gu et al. 2018 and of the dataset's page.
@@ -68,18 +69,25 @@ _DETECTIONS = (
 
 @dataclass
 class Images:
-    """Images on disk, by video."""
+    """Images on disk.
 
-    folder: Path  # folder of videos or of frame folders
-    as_frames: bool = False  # whether it holds folders of frames
-    missing: dict[str, str] = field(default_factory=dict)  # why there is no file
-    unreadable: dict[str, str] = field(default_factory=dict)  # why the file cannot be read
-    # Seconds of the film that are on disk, ``(first, last + 1)``; no entry for videos that were not
-    # opened.
+    Attributes:
+        folder: Folder of videos or of frame folders.
+        as_frames: Whether it contains frame folders.
+        missing: Reason why there is no file, by video.
+        unreadable: Reason why the file cannot be read, by video.
+        seconds: Seconds of the film that are on disk, ``(first, last + 1)``, for each opened video.
+        gaps: Seconds without a frame in this range, by video.
+        films: Videos that are full films.
+    """
+
+    folder: Path
+    as_frames: bool = False
+    missing: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
-    # Seconds within that range without a frame.
     gaps: dict[str, set[int]] = field(default_factory=dict)
-    films: list[str] = field(default_factory=list)  # videos that are full films
+    films: list[str] = field(default_factory=list)
 
     def has(self, key: Key) -> bool:
         """Return whether the key frame is on disk; True for videos that were not opened."""
@@ -89,15 +97,15 @@ class Images:
 
 
 def find_images(options: PrepareOptions, videos: list[str]) -> Images:
-    """Return which of the videos, and which of their seconds, are on disk.
+    """Find out which of the videos, and which of their seconds, are on disk.
 
     Raises:
         FileNotFoundError: If no folder of videos or frames exists.
-        ValueError: If the folder is a file, or contains a video twice or both full films and
+        ValueError: If the folder is a file, contains a video twice, or contains both full films and
             15-minute cuts.
     """
-    root, given = Path(options.root), options.frames or options.videos
-    folder = AVA.folder(root, None if given is None else Path(given))
+    root = Path(options.root)
+    folder = AVA.folder(root, options.frames or options.videos)
     if not folder.is_dir():
         raise ValueError(f"{folder} is a file, but must be the folder of videos or frames")
     of_frames = options.videos is None and folder in (root / "frames", root / "rawframes")
@@ -125,13 +133,13 @@ def find_images(options: PrepareOptions, videos: list[str]) -> Images:
         cut = next(video for video in images.seconds if video not in images.films)
         raise ValueError(
             f"{folder} contains both full films ({paths[images.films[0]].name}) and 15-minute cuts "
-            f"({paths[cut].name}): cut all of them (ffmpeg -ss 900 -t 901) or none"
+            f"({paths[cut].name}). Cut all of them (ffmpeg -ss 900 -t 901) or none"
         )
     return images
 
 
 def _paths_by_video(images: Images) -> dict[str, Path]:
-    """Return folders of frames, or video files directly in the folder, by their names."""
+    """Return the frame folders or videos that lie directly in the folder, by name."""
     inside = sorted(images.folder.iterdir())
     if images.as_frames:
         return {path.name: path for path in inside if path.is_dir()}
@@ -139,19 +147,21 @@ def _paths_by_video(images: Images) -> dict[str, Path]:
     for path in inside:
         if path.suffix.lower() in VIDEO_EXTENSIONS and not path.name.startswith("."):
             if path.stem in files:
-                raise ValueError(f"{files[path.stem]} and {path.name} are the same video: keep one")
+                raise ValueError(
+                    f"{files[path.stem]} and {path.name} are the same video. Keep one of them"
+                )
             files[path.stem] = path
     return files
 
 
 def _check_frames(images: Images, folders: dict[str, Path]) -> None:
-    """Find the seconds that have a frame: ``NAME_000001.jpg`` is second 900, 30 per second."""
+    """Find the seconds that have a frame. ``NAME_000001.jpg`` is displayed at second 900."""
     for video, folder in folders.items():
         numbers = {int(m[1]) for name in os.listdir(folder) if (m := _FRAME.search(name))}
         if not numbers:
             images.missing[video] = "the folder contains no numbered jpg or png files"
             continue
-        first = 0 if 0 in numbers else 1  # ffmpeg counts frames from 1, some tools from 0
+        first = 0 if 0 in numbers else 1  # ffmpeg counts frames from 1, but some tools from 0
         count = (max(numbers) - first) // FRAME_RATE + 1
         images.seconds[video] = (BEGIN, BEGIN + count)
         gaps = (BEGIN + i for i in range(count) if first + i * FRAME_RATE not in numbers)
@@ -159,9 +169,9 @@ def _check_frames(images: Images, folders: dict[str, Path]) -> None:
 
 
 def probe_video(path: str) -> float | str | None:
-    """Return the header's duration in seconds or None, or why no frame can be decoded.
+    """Return the duration that the header states, or the reason why no frame can be decoded.
 
-    The packets would be more reliable, but finding them reads a whole Matroska file.
+    The duration of the packets would be more reliable, but it takes reading a whole Matroska file.
     """
     bound = decoder_options(DecodeLimits())
     try:
@@ -169,9 +179,7 @@ def probe_video(path: str) -> float | str | None:
             stream = best_video_stream(path, container)
             stream.codec_context.options = bound
             next(container.decode(stream))
-            if stream.duration is not None and stream.time_base is not None:
-                return float(stream.duration * stream.time_base)
-            return None if container.duration is None else container.duration / 1_000_000
+            return stated_seconds(container, stream)
     except (VideoDecodeError, av.FFmpegError, OSError, IndexError) as error:
         return f"cannot be opened or decoded: {getattr(error, 'reason', error)}"
     except StopIteration:
@@ -192,19 +200,18 @@ class _Split:
 def prepare_ava(options: PrepareOptions) -> bool:
     """Read all files, compare them with the disk, print the counts and write the lists.
 
-    Writes ``ava_train.jsonl`` and ``ava_val.jsonl``, one JSON object per key frame, sorted by
-    video and second: ``video``, ``timestamp``, ``boxes`` [[x1, y1, x2, y2], ...] relative to width
-    and height, ``labels`` [[action id, ...], ...] and ``persons`` [id, ...] of the boxes (-1 if the
-    official file names no person), ``detections`` [[x1, y1, x2, y2, score], ...] by descending
-    score; and ``ava_actions.json``. Missing videos are listed in ``missing_ava.txt``, unreadable
-    ones in ``unreadable_ava.txt``.
+    ``ava_train.jsonl`` and ``ava_val.jsonl`` contain a JSON object per key frame, sorted by video
+    and second: ``video``, ``timestamp``, ``boxes`` [[x1, y1, x2, y2], ...] relative to width and
+    height, ``labels`` [[action id, ...], ...] and ``persons`` [id, ...] of the boxes (-1 if the
+    official file names no person), and ``detections`` [[x1, y1, x2, y2, score], ...] by descending
+    score. The other files are ``ava_actions.json``, ``missing_ava.txt`` and ``unreadable_ava.txt``.
 
     Returns:
-        True if all counts agree with the published ones.
+        True if all counts agree with the published counts.
 
     Raises:
         FileNotFoundError: If an official file or the folder of images is missing.
-        ValueError: If the input is invalid, with file and line, or if existing lists differ.
+        ValueError: If a file is invalid, or if existing lists differ.
     """
     actions, splits = _read_official(options)
     videos = {video for split in splits for video in split.annotations.videos()}
@@ -234,8 +241,8 @@ def prepare_ava(options: PrepareOptions) -> bool:
     for split in splits:
         if not split.lines:
             raise ValueError(
-                f"no key frame of {split.annotations.path} has images in {images.folder}; "
-                "nothing was written"
+                f"no key frame of {split.annotations.path} has images in {images.folder}. Nothing "
+                "was written"
             )
         contents[f"ava_{split.name}.jsonl"] = "".join(split.lines)
     contents["ava_actions.json"] = format_actions(actions)
@@ -245,13 +252,9 @@ def prepare_ava(options: PrepareOptions) -> bool:
     return all(row.agrees is not False for row in rows)
 
 
-def _annotations(options: PrepareOptions) -> Path | None:
-    return None if options.annotations is None else Path(options.annotations)
-
-
 def _read_official(options: PrepareOptions) -> tuple[list[Action], list[_Split]]:
     def find(name: str) -> Path:
-        return AVA.find(Path(options.root), _annotations(options), name, name)
+        return AVA.find(Path(options.root), options.annotations, name, name)
 
     scored = read_action_list(find("ava_action_list_v2.2_for_activitynet_2019.pbtxt"))
     every = None
@@ -279,7 +282,7 @@ def _read_official(options: PrepareOptions) -> tuple[list[Action], list[_Split]]
 
 
 def _read_detections(options: PrepareOptions, splits: list[_Split], videos: set[str]) -> Detections:
-    """Read the detections of all files. The video determines a detection's split."""
+    """Read the detections of all files. The split of a detection follows from its video."""
     detections = Detections()
     files = [Path(file) for file in options.detections]
     if not files and not options.no_detections:
@@ -287,7 +290,7 @@ def _read_detections(options: PrepareOptions, splits: list[_Split], videos: set[
         files = [
             AVA.find(
                 Path(options.root),
-                _annotations(options),
+                options.annotations,
                 f"file of person detections of {split.name} {how}",
                 *(name.format(split.name) for name in _DETECTIONS),
             )
@@ -299,7 +302,7 @@ def _read_detections(options: PrepareOptions, splits: list[_Split], videos: set[
 
 
 def _fill(split: _Split, detections: Detections, images: Images, options: PrepareOptions) -> None:
-    """Make the lines of a split and count them; ValueError for a key frame outside its video."""
+    """Make and count the lines of a split; ValueError for a key frame that is not in its video."""
     counts, frames = split.counts, split.annotations.frames
     frameless = []
     keys = set(frames)
@@ -355,15 +358,15 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
         f"{where}: second {second} of video {video!r} has no frames in "
         f"{images.folder}: {found}. This concerns {len(keys):,} key frames of "
         f"{len({k[0] for k in keys}):,} videos. Cuts must begin at second {BEGIN} (ffmpeg -ss 900 "
-        f"-t 901), frames be extracted at {FRAME_RATE} per second; --skip-frameless leaves these "
-        "key frames out"
+        f"-t 901), and {FRAME_RATE} frames must be extracted per second. --skip-frameless leaves "
+        "these key frames out"
     )
 
 
 def _notes(
     splits: list[_Split], detections: Detections, images: Images, options: PrepareOptions
 ) -> Iterator[str]:
-    """Return the notes that are printed below the table."""
+    """Yield the notes that are printed below the table."""
     for split in splits:
         if split.counts["excluded"]:
             yield f"note: {split.counts['excluded']:,} key frames of {split.name} are excluded"
@@ -371,14 +374,14 @@ def _notes(
             yield f"note: {split.annotations.path.name}: {count:,} {remark}"
         if split.counts["frameless"]:
             count = split.counts["frameless"]
-            yield f"note: {count:,} key frames of {split.name} have no image: left out"
+            yield f"note: {count:,} key frames of {split.name} have no image and are left out"
     if options.no_detections:
         yield "note: no person detections, which testing needs"
     else:
         yield from _detection_notes(splits, detections, options)
     if images.films:
         yield (
-            f"note: the videos in {images.folder} are full films, not 15-minute cuts: set "
+            f"note: the videos in {images.folder} are full films, not 15-minute cuts. Set "
             "begins_at=0 in the config"
         )
     folder = relative_to_root(images.folder, Path(options.root))

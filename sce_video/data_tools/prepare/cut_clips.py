@@ -1,7 +1,7 @@
-"""Sets of clips that are cut from long videos: FineGym-99 and EPIC-KITCHENS-100.
+"""Datasets of clips that are cut from long videos: FineGym-99 and EPIC-KITCHENS-100.
 
-The official files, below ``root`` or in ``annotations`` if that is given, list the clips, and where
-each lies in its video; repack cuts them by a table of segments.
+The official files, below ``root`` or in ``annotations`` if it is given, list the clips and their
+places in the long videos. ``repack`` cuts the clips by a table of segments.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sce_video.data_tools.prepare.official import (
     ClassMap,
     Downloads,
     Entry,
+    Folder,
     OfficialLists,
     Split,
     check_disjoint,
@@ -25,18 +26,18 @@ from sce_video.data_tools.prepare.official import (
     relative_to_root,
     unique_entries,
 )
-from sce_video.datasets.clip_sampling import check_span
+from sce_video.datasets.segments import segment_of_row
 from sce_video.datasets.text_tables import read_csv_table, write_csv
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.files import read_json
 
 
 class Clip(NamedTuple):
-    """A part of a video, from ``start`` to ``end`` in seconds.
+    """A segment of a video, from ``start`` to ``end`` in seconds.
 
-    The names have no extension. In FineGym, ``video`` is the YouTube id and ``name`` an entry of
+    The names of video and clip have no extension. In FineGym, they are a YouTube id and an entry of
     the lists, such as ``0LtLS9wROrk_E_002407_002435_A_0003_0005``. In EPIC-KITCHENS, they are
-    ``P01_01`` and the narration id ``P01_01_0``.
+    ``P01_01`` and a narration id such as ``P01_01_0``.
     """
 
     video: str
@@ -65,21 +66,22 @@ _FINEGYM_CLASSES = 99
 _FINEGYM_TRAIN = 20484
 #: Number of lines in the validation list.
 _FINEGYM_VAL = 8521
-#: Sets of elements with lists of their own, and their labels in FineGym-99: leaps, jumps and hops
-#: on the floor, and circles on the uneven bars (the SEVERE benchmark's FX-S1 and UB-S1;
+#: Labels of two sets of elements in FineGym-99, for which separate lists are written: leaps, jumps
+#: and hops on the floor, and circles on the uneven bars (the SEVERE benchmark's FX-S1 and UB-S1;
 #: fmthoker/SEVERE-BENCHMARK, action_recognition/datasets/gym_set_{FX,UB}_S1.py).
 FINEGYM_SETS = {"fx_s1": range(6, 17), "ub_s1": range(74, 89)}
 _PUBLISHED_SETS = {"fx_s1": (1882, 777), "ub_s1": (3511, 1471)}  # lines of the lists, version 1.0
 _CATEGORY = re.compile(r"Clabel:\s*(\d+)\s*;\s*set:\s*\d+\s*;\s*Glabel:\s*\d+\s*;\s*(.+)")
 
 
-def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
+def read_finegym(root: Path, annotations: Folder = None) -> OfficialLists:
     """Read the element lists and categories of FineGym-99.
 
-    Writes train.txt and val.txt, and for each of :data:`FINEGYM_SETS` lists with labels from 0.
+    The lists are train.txt and val.txt, and lists with labels from 0 for each of
+    :data:`FINEGYM_SETS`. Names of clips have no extension.
 
-    Lines of the lists are ``VIDEO_E_..._A_... LABEL``. Lines of gym99_categories.txt are sorted by
-    label: ``Clabel: LABEL; set: S; Glabel: G; NAME``. Names of clips have no extension.
+    Lines of the official lists are ``VIDEO_E_..._A_... LABEL``. Lines of gym99_categories.txt are
+    ``Clabel: LABEL; set: S; Glabel: G; NAME``, sorted by label.
     """
 
     def find(stem: str, *versions: str) -> Path:
@@ -125,14 +127,13 @@ def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
     return OfficialLists("finegym", tuple(splits), tuple(maps))
 
 
-def finegym_clips(root: Path, annotations: Path | None = None) -> Iterator[Clip]:
-    """Yield where the listed clips lie in the whole videos.
+def finegym_clips(root: Path, annotations: Folder = None) -> Iterator[Clip]:
+    """Yield the listed clips with their places in the long videos.
 
-    An element's times count from the start of its event, and the event's times from the start of
-    the video: ``{VIDEO: {E_...: {"timestamps": [[5.1, 9.3]], "segments": {A_...: {"timestamps":
-    [[0.2, 1.4]]}}}}}``.
-
-    A clip of several intervals goes from the start of the first to the end of the last.
+    The times of an event count from the start of the video, and the times of its elements from the
+    start of the event: ``{VIDEO: {E_...: {"timestamps": [[5.1, 9.3]], "segments": {A_...:
+    {"timestamps": [[0.2, 1.4]]}}}}}``. A clip with several intervals extends from the start of the
+    first to the end of the last.
     """
     stem = "finegym_annotation_info"
     names = (f"{stem}{version}.json" for version in ("_v1.1", "_v1.0", ""))
@@ -174,22 +175,17 @@ _CLASS = ("id", "key")
 _ACTION = (
     "narration_id", "video_id", "start_timestamp", "stop_timestamp", "verb_class", "noun_class"
 )  # fmt: skip
-_TIME = re.compile(r"(\d{2,}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
 
 
-#: A row of a table: a clip, named by its narration id, and the numbers of its verb and noun.
+#: A row of a table: a clip, and the class numbers of its verb and noun.
 _Action = tuple[Clip, int, int]
 
 
-def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialLists:
+def read_epic_kitchens(root: Path, annotations: Folder = None) -> OfficialLists:
     """Read the lists of verbs, nouns and actions.
 
-    Writes {train,val}_{verb,noun,action}.txt; an action is a pair of verb and noun that occurs in
-    training or validation, in the order of the numbers. The test set has no labels.
-
-    The columns that are read are ``id`` and ``key`` of the tables of classes, and ``narration_id``,
-    ``video_id``, ``start_timestamp``, ``stop_timestamp``, ``verb_class`` and ``noun_class`` of the
-    actions.
+    The lists are {train,val}_{verb,noun,action}.txt. An action is a pair of verb and noun that
+    occurs in training or validation. The test set has no labels.
     """
     names, actions = _read_tables(root, annotations)
     pairs = sorted({(verb, noun) for part in actions.values() for _, verb, noun in part})
@@ -214,20 +210,17 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
     )
 
 
-def epic_kitchens_clips(root: Path, annotations: Path | None = None) -> Iterator[Clip]:
-    """Yield where the listed clips lie in the whole videos.
-
-    All rows of EPIC_100_train.csv come first, then the rows of EPIC_100_validation.csv.
-    """
+def epic_kitchens_clips(root: Path, annotations: Folder = None) -> Iterator[Clip]:
+    """Yield the clips of training, then of validation, with their places in the long videos."""
     read_epic_kitchens(root, annotations)  # refuses clips that are in both
     for rows in _read_tables(root, annotations)[1].values():
         yield from (clip for clip, _, _ in rows)
 
 
 def _read_tables(
-    root: Path, annotations: Path | None
+    root: Path, annotations: Folder
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, list[_Action]]]:
-    """Return the names of the classes by kind, and the actions by part."""
+    """Return the class names of verbs and nouns, and the actions of each part."""
     names: dict[str, tuple[str, ...]] = {}
     for kind in _EPIC_CLASSES:
         keys: list[str] = []
@@ -248,7 +241,7 @@ def _read_tables(
 
 
 def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Action]:
-    """Read EPIC_100_train.csv or EPIC_100_validation.csv, for classes of verb and noun."""
+    """Read EPIC_100_train.csv or EPIC_100_validation.csv; ``names`` are the classes by kind."""
     found: dict[str, _Action] = {}
     for where, row in read_csv_table(path, _ACTION):
         name, video, *times = (row[column] for column in _ACTION[:4])
@@ -256,18 +249,11 @@ def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Act
             raise ValueError(f"{where}: narration_id {name!r:.40} must be like 'P01_01_0'")
         if name in found:
             raise ValueError(f"{where}: {name} is listed twice")
-        seconds = []
-        for text in times:
-            match = _TIME.fullmatch(text)
-            if match is None:
-                raise ValueError(f"{where}: time {text!r:.40} must be 'HH:MM:SS.ss'")
-            seconds.append(int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3]))
-        start, end = seconds
-        check_span(f"{where}: {name}", start, end)
+        start, end = segment_of_row(where, *times)
         for column, classes in zip(_ACTION[4:], names.values(), strict=True):
             text = row[column]
             if not is_count(text) or int(text) >= len(classes):
-                what = f"is none of the {len(classes)} classes"
+                what = f"is not one of the {len(classes)} classes"
                 raise ValueError(f"{where}: {column} {text!r:.40} {what}")
         verb, noun = (int(row[column]) for column in _ACTION[4:])
         found[name] = Clip(video, start, end, name), verb, noun
@@ -276,7 +262,7 @@ def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Act
     return list(found.values())
 
 
-#: Where the files of each set are, and the reader of its lists.
+#: Layout and reader of each dataset.
 SETS = {
     "finegym": (FINEGYM, read_finegym),
     "epic_kitchens": (EPIC_KITCHENS, read_epic_kitchens),
@@ -284,20 +270,19 @@ SETS = {
 
 
 def write_segments(options: PrepareOptions) -> str:
-    """Write ``segments.csv`` for ``repack``, and return what it contains, for the terminal.
+    """Write ``segments.csv`` for ``repack``, and describe it for the terminal.
 
-    A clip of a video that is not on disk is left out and counted.
+    Clips whose video is missing are left out and counted.
 
     Raises:
         FileNotFoundError: If an official file or the folder of videos is missing.
         ValueError: If two videos have one name, or none of the videos exists.
     """
     root = Path(options.root)
-    annotations = None if options.annotations is None else Path(options.annotations)
     if options.name == "finegym":
-        downloads, clips = FINEGYM, list(finegym_clips(root, annotations))
+        downloads, clips = FINEGYM, list(finegym_clips(root, options.annotations))
     else:
-        downloads, clips = EPIC_KITCHENS, list(epic_kitchens_clips(root, annotations))
+        downloads, clips = EPIC_KITCHENS, list(epic_kitchens_clips(root, options.annotations))
     folder = Path(options.videos or root / downloads.uncut)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder of videos {folder}. Give it with --videos")
@@ -320,5 +305,5 @@ def write_segments(options: PrepareOptions) -> str:
     ]
     write_csv(table, [("path", "start", "end", "output"), *rows])
     missing = len(clips) - len(found)
-    lost = f"; {missing:,} clips of {len(absent):,} videos that are not there" if missing else ""
+    lost = f"; {missing:,} clips of {len(absent):,} missing videos" if missing else ""
     return f"{table}: {len(found):,} clips of {len(paths):,} videos{lost}"

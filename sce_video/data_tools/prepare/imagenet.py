@@ -53,17 +53,15 @@ _WNID = re.compile(r"n[0-9]{8}")
 
 
 def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
-    """Read the class folders of ``train``, and ``val`` in folders or flat with the devkit.
-
-    Train and val have the same classes, for ImageNet100 :data:`IMAGENET100_CLASSES`.
+    """Read the class folders of ``train``, and those of ``val`` or the labels in the devkit.
 
     Names are paths below ``root``: ``train/WNID/FILE`` and ``val/WNID/FILE``, or
-    ``val/ILSVRC2012_val_00000001.JPEG`` if the folder is flat. Line i of the ground truth contains
-    the id of image i.
+    ``val/ILSVRC2012_val_00000001.JPEG`` if ``val`` has no class folders. In this case, line i of
+    the devkit's ground truth contains the class of image i.
 
     Raises:
-        FileNotFoundError: If ``train`` or ``val`` is missing, or ``val`` is flat without the
-            devkit.
+        FileNotFoundError: If ``train`` or ``val`` is missing, or ``val`` has no class folders and
+            the devkit is missing.
         ValueError: If a class folder is missing, empty or unknown, archives are not unpacked, or
             the devkit is damaged.
     """
@@ -72,10 +70,11 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     train = IMAGENET.find(root, None, "folder of training images", "train")
     present = _class_folders(train)
     tars = sorted(train.glob("n*.tar"))
-    if tars and len(present) < len(tars):  # the 1000 inside the archive of the training images
+    if tars and len(present) < len(tars):  # the archive of training images contains 1000 archives
         raise ValueError(
-            f"{train} contains {len(tars)} archives as {tars[0].name}: unpack each in a folder of "
-            'its own: for f in n*.tar; do mkdir -p "${f%.tar}" && tar xf "$f" -C "${f%.tar}"; done'
+            f"{train} contains {len(tars)} archives such as {tars[0].name}. Unpack each of them "
+            'into its own folder: for f in n*.tar; do mkdir -p "${f%.tar}" && tar xf "$f" -C '
+            '"${f%.tar}"; done'
         )
     if not present:
         raise ValueError(f"{train} contains no class folder such as n01440764")
@@ -99,14 +98,14 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
 def _read_val(
     root: Path, wnids: Sequence[str], train_folders: Sequence[str], ids: dict[int, str] | None
 ) -> tuple[Entry, ...]:
-    """Read the validation images of the classes ``wnids``, whose ranks are the labels."""
+    """Read the validation images of the classes ``wnids``. Labels are positions in them."""
     val = IMAGENET.find(root, None, "folder of validation images", "val")
     folders = _class_folders(val)
     if folders:
         _require_folders(val, folders, wnids, _VAL_ARCHIVE)
         unknown = sorted(set(folders) - set(ids.values() if ids else train_folders))
         if unknown:
-            raise ValueError(f"{val / unknown[0]} has no folder of that name in {root / 'train'}")
+            raise ValueError(f"{root / 'train'} has no class folder {unknown[0]}, but {val} does")
         return _entries_of_folders(root, "val", wnids)
     truth = "ground truth of the validation images, which are not in class folders"
     name = f"{_DEVKIT}/ILSVRC2012_validation_ground_truth.txt"
@@ -117,24 +116,25 @@ def _read_val(
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     entries = []
     for image, (where, line) in enumerate(read_lines(path), 1):
-        wnid = (ids or {}).get(int(line)) if is_count(line) else None
-        if wnid is None:
+        if not is_count(line) or ids is None or int(line) not in ids:
             raise ValueError(f"{where}: {line!r:.100} is not the id of a class (meta.mat)")
-        if wnid in label_of:
-            entries.append(Entry(f"val/ILSVRC2012_val_{image:08d}.JPEG", label_of[wnid]))
+        if ids[int(line)] in label_of:
+            label = label_of[ids[int(line)]]
+            entries.append(Entry(f"val/ILSVRC2012_val_{image:08d}.JPEG", label))
     return tuple(entries)
 
 
 def read_devkit_ids(path: Path) -> dict[int, str]:
-    """Return the WordNet id of each class's ILSVRC2012 id. Classes are synsets without children.
+    """Return the WordNet ids of the classes, which are synsets without children, by ILSVRC2012 id.
 
-    ValueError if the file is damaged, or two classes have one id.
+    Raises:
+        ValueError: If the file is damaged, or two classes have the same id.
     """
     synsets = read_mat(path, "synsets")
     try:
         leaves = [row for row in synsets if int(row["num_children"]) == 0]
         found = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in leaves}
-    except Exception as error:  # a damaged MAT file can raise anything
+    except Exception as error:  # a damaged MATLAB file can raise any error
         reason = f"{type(error).__name__}: {str(error)[:100]}"
         raise ValueError(f"{path} is not the devkit's meta.mat ({reason})") from error
     if not found or len(set(found.values())) != len(leaves):
@@ -143,7 +143,7 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
 
 
 def _class_folders(folder: Path) -> list[str]:
-    """Return the names of the sub-folders that are WordNet ids (``n01440764``), sorted."""
+    """Return the sorted names of the sub-folders that are WordNet ids (``n01440764``)."""
     with os.scandir(folder) as entries:
         return sorted(e.name for e in entries if _WNID.fullmatch(e.name) and e.is_dir())
 
@@ -151,7 +151,7 @@ def _class_folders(folder: Path) -> list[str]:
 def _require_folders(
     folder: Path, present: Collection[str], wanted: Sequence[str], archive: str
 ) -> None:
-    """Raise ValueError if a class has no folder: it would shift the labels of all after it."""
+    """Raise ValueError if a class has no folder, which would shift the labels of later classes."""
     missing = [wnid for wnid in wanted if wnid not in present]
     if missing:
         shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
@@ -162,7 +162,7 @@ def _require_folders(
 
 
 def _entries_of_folders(root: Path, part: str, wnids: Sequence[str]) -> tuple[Entry, ...]:
-    """Return the images of ``root/part/WNID/`` for each class, sorted."""
+    """Return the sorted images in ``root/part/WNID/`` of each class."""
     entries: list[Entry] = []
     for label, wnid in enumerate(wnids):
         names = files_below(root / part / wnid, IMAGE_EXTENSIONS)
@@ -190,18 +190,16 @@ _ARCHIVE = "tiny-imagenet-200.zip"
 
 
 def tiny_imagenet_folder(root: Path) -> Path:
-    """Return ``root/tiny-imagenet-200``, or ``root`` if ``root`` is the folder itself."""
+    """Return ``root/tiny-imagenet-200``, or ``root`` if it contains the files itself."""
     return TINY_IMAGENET.find(root, None, "list of classes", "wnids.txt").parent
 
 
 def read_tiny_imagenet(root: Path) -> OfficialLists:
     """Read wnids.txt, WNID_boxes.txt of every class and val_annotations.txt.
 
-    The images of ``test`` have no labels and are in no list.
-
-    Columns are separated by tabs: ``NAME X0 Y0 X1 Y1`` of the boxes, ``NAME WNID X0 Y0 X1 Y1`` of
-    the validation images; boxes are not used. Labels are ranks of the sorted ids, not lines of
-    wnids.txt.
+    Labels are ranks of the sorted ids, and not line numbers of wnids.txt. The images of ``test``
+    have no labels and are not listed. Columns are separated by tabs: ``NAME X0 Y0 X1 Y1`` for
+    training images, ``NAME WNID X0 Y0 X1 Y1`` for validation images. Boxes are not used.
     """
     folder = tiny_imagenet_folder(root)
     listed = read_lines(folder / "wnids.txt", unique=True)
@@ -239,7 +237,7 @@ def read_tiny_imagenet(root: Path) -> OfficialLists:
 
 
 def _read_rows(path: Path, form: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place and the cells of rows with tabs: an image's name first, a box last."""
+    """Yield the place and the cells of rows that begin with a file name and end with a box."""
     for where, line in read_lines(path):
         row = line.split("\t")
         good = len(row) == len(form.split()) and "/" not in row[0]

@@ -1,4 +1,4 @@
-"""Kinetics-400 as the CVD Foundation hosts it, and Mini-Kinetics-200 (K200) made from it."""
+"""Kinetics-400 as hosted by the CVD Foundation, and its subset Mini-Kinetics-200 (K200)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sce_video.data_tools.prepare.official import (
     ClassMap,
     Downloads,
     Entry,
+    Folder,
     Located,
     OfficialLists,
     Split,
@@ -38,15 +39,14 @@ KINETICS = Downloads(
 REPLACEMENT = "replacement/replacement_for_corrupted_k400"
 REPLACED = "taken from the folder of replacements for damaged videos"
 
-#: The 200 classes of Mini-Kinetics-200 (K200), by their Kinetics-400 names, sorted: the labels of
-#: the ids in train_ytid_list.txt and val_ytid_list.txt (Xie et al. 2018, S3D;
-#: github.com/s9xie/Mini-Kinetics-200) in the official Kinetics-400 train.csv and val.csv. All
-#: 80,000 + 5,000 ids are there, exactly 400 + 25 per class.
+#: Sorted Kinetics-400 names of the 200 classes of Mini-Kinetics-200 (K200). They are the labels, in
+#: the official train.csv and val.csv, of the ids in train_ytid_list.txt and val_ytid_list.txt (Xie
+#: et al. 2018, S3D; github.com/s9xie/Mini-Kinetics-200), which have exactly 400 + 25 ids per class.
 K200_CLASSES = read_class_file("k200")
 #: Number of classes in Kinetics-400.
 PUBLISHED_CLASSES = 400
-# Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
-# github.com/cvdfoundation/kinetics-dataset. Some videos had been removed from YouTube earlier.
+# Numbers of rows in the CSV files and of videos in the tars, from arrange_by_classes.py of
+# github.com/cvdfoundation/kinetics-dataset. The other videos had been removed from YouTube.
 PUBLISHED = {"train": 246534, "val": 19906, "test": 39805}
 #: Number of videos in the tar files of each split.
 PUBLISHED_FILES = {"train": 240258, "val": 19881, "test": 38685}
@@ -55,7 +55,7 @@ K200_PUBLISHED_CLASSES = 200
 #: Number of videos per class and split.
 K200_PER_CLASS = {"train": 400, "val": 25}
 
-# The second names are used in DeepMind's own archive of the csv files.
+# DeepMind's own archive of the CSV files uses the second names.
 _CSV_NAMES = {"train": ["train.csv"], "val": ["val.csv", "validate.csv"], "test": ["test.csv"]}
 _SPLIT_MARKS = {"train": {"train"}, "val": {"val", "validate", "validation"}, "test": {"test"}}
 _COLUMNS = ("label", "youtube_id", "time_start", "time_end", "split")
@@ -63,14 +63,14 @@ _YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
 
 
 def read_kinetics400(
-    root: Path, annotations: Path | None = None, parts: Sequence[str] = ("train", "val")
+    root: Path, annotations: Folder = None, parts: Sequence[str] = ("train", "val")
 ) -> OfficialLists:
-    """Read train.csv, val.csv and, if requested, test.csv; labels number the sorted class names.
+    """Read train.csv, val.csv and, if requested, test.csv. Labels are ranks of the class names.
 
     Args:
         root: Folder of the dataset.
-        annotations: Folder of the csv files. The default is ``root/annotations`` or ``root``.
-        parts: Some of ``train``, ``val`` and ``test``. The classes are read from the first one.
+        annotations: Folder of the CSV files. None means ``root/annotations`` or ``root``.
+        parts: Some of ``train``, ``val`` and ``test``. The first part defines the classes.
     """
     paths = {p: KINETICS.find(root, annotations, f"{p} csv file", *_CSV_NAMES[p]) for p in parts}
     clips = {part: list(_listed_clips(path, part)) for part, path in paths.items()}
@@ -84,7 +84,7 @@ def read_kinetics400(
                 raise ValueError(f"{where}: unknown class {name!r}; {near}")
         entries = unique_entries((where, clip, label_of[name]) for where, clip, name in clips[part])
         splits.append(Split(f"k400_{part}.txt", entries, PUBLISHED[part], PUBLISHED_FILES[part]))
-    # Names begin with the part, so that the rest is compared.
+    # Names begin with the part, which must not be compared.
     bare = [
         replace(split, entries=tuple(Entry(_clip(e.name), e.label) for e in split.entries))
         for split in splits
@@ -96,17 +96,17 @@ def read_kinetics400(
         splits=tuple(splits),
         class_maps=(ClassMap("k400_classes.txt", classes, PUBLISHED_CLASSES),),
         notes=(
-            "published: rows of the CVD Foundation's csv files and, in brackets, videos in its "
-            "tars: the others were removed from YouTube",
+            "published: rows of the CVD Foundation's CSV files and, in brackets, videos in its "
+            "tars. The other videos were removed from YouTube",
         ),
     )
 
 
 def _listed_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
-    """Read place, clip and class of rows ``label,youtube_id,time_start,time_end,split``.
+    """Yield place, clip and class of rows ``label,youtube_id,time_start,time_end,split``.
 
-    A clip is named ``PART/ID_START_END.mp4``; start and end are whole seconds, six digits in the
-    name. There may be more columns (``is_cc``).
+    A clip is named ``PART/ID_START_END.mp4``, with start and end in seconds of six digits. There
+    may be more columns (``is_cc``).
     """
     where = ""
     for where, row in read_csv_table(path, _COLUMNS):
@@ -123,7 +123,7 @@ def _listed_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
             )
         if split not in _SPLIT_MARKS[part]:
             raise ValueError(
-                f"{where}: split {split!r} does not belong in the file of split {part!r}"
+                f"{where}: split {split!r} does not belong in the file of the split {part!r}"
             )
         yield where, f"{part}/{video}_{int(start):06d}_{int(end):06d}.mp4", label
     if not where:
@@ -136,16 +136,16 @@ def _clip(name: str) -> str:
 
 
 def locate_kinetics(
-    root: Path, official: OfficialLists, videos: Path | None = None
+    root: Path, official: OfficialLists, videos: Folder = None
 ) -> dict[str, Located]:
     """Return the locations of the clips, by name.
 
-    Clips are searched below ``videos/PART`` at any depth. The default of ``videos`` is ``root`` or,
-    if that has no train/, ``root/videos``. A clip in the folder of replacements takes precedence.
-    It is found only by its YouTube id, as in arrange_by_classes.py of the CVD Foundation.
+    Clips are searched below ``videos/PART`` at any depth. If ``videos`` is None, it is ``root`` or
+    ``root/videos``, whichever contains the part. A clip in the folder of replacements takes
+    precedence. It is found by its YouTube id, as in the CVD Foundation's arrange_by_classes.py.
     """
     names = official.names()
-    bases = [videos] if videos else [root, root / "videos"]
+    bases = [Path(videos)] if videos else [root, root / "videos"]
     replaced: dict[str, str] = {}
     if (root / REPLACEMENT).is_dir():
         for path in files_below(root / REPLACEMENT):
@@ -159,7 +159,7 @@ def locate_kinetics(
         by_id: dict[str, str] = {}
         for path in files_below(folder):
             stem = Path(path).stem
-            # If a clip is in two folders, the first path counts.
+            # If a clip is in two folders, use the first path.
             by_clip.setdefault(stem, path)
             by_id.setdefault(stem[:11], path)
         for name in (name for name in names if name.startswith(f"{part}/")):
@@ -169,14 +169,15 @@ def locate_kinetics(
             elif clip in by_clip:
                 located[name] = Located(f"{prefix}/{by_clip[clip]}")
             else:
-                other = by_id.get(clip[:11])
-                reason = f"only {prefix}/{other}, at other seconds" if other else "no such file"
+                reason = "no such file"
+                if clip[:11] in by_id:
+                    reason = f"only {prefix}/{by_id[clip[:11]]}, at other seconds"
                 located[name] = Located(f"{prefix}/{clip}.mp4", reason)
     return located
 
 
 def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
-    """Read known class names, one per line. Lines that begin with # are comments."""
+    """Read class names, one per line, which must be known. Lines that begin with # are comments."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no class list {path}")
     known = list(known)
@@ -196,13 +197,14 @@ def add_k200(
 ) -> OfficialLists:
     """Return the lists of Kinetics-400, followed by the lists of K200.
 
-    Labels number the sorted class names. Without ``ids``, K200 has **all** videos of its classes.
-    The published Mini-Kinetics-200 has 400 + 25 videos per class, which ``ids`` lists.
+    Labels are ranks of the sorted class names. Without ``ids``, K200 contains **all** videos of its
+    classes. The published Mini-Kinetics-200 contains 400 + 25 videos per class, whose ids are
+    listed.
 
     Args:
         official: Official lists from :func:`read_kinetics400`.
-        class_names: Names of K200's classes in Kinetics-400.
-        ids: Files with one YouTube id per line, by split (``train``, ``val``).
+        class_names: Kinetics-400 names of K200's classes.
+        ids: Files with a YouTube id per line, by split (``train``, ``val``).
 
     Raises:
         FileNotFoundError: If a file of ids does not exist.
@@ -213,8 +215,8 @@ def add_k200(
     for name in class_names:
         if name not in k400:
             raise ValueError(
-                f"class {name!r} of K200 is not in the csv files; {nearest(name, k400)}. For "
-                "another subset of Kinetics-400, give its class list (--k200-classes FILE)"
+                f"class {name!r} of K200 is not in the CSV files; {nearest(name, k400)}. For "
+                "another subset of Kinetics-400, give its list of classes with --k200-classes FILE"
             )
     classes = tuple(sorted(class_names))
     new_label = {k400.index(name): label for label, name in enumerate(classes)}
@@ -230,8 +232,8 @@ def add_k200(
     note = "K200 by the given lists of ids"
     if ids is None:
         note = (
-            "K200 has all videos of its classes: Mini-Kinetics-200 as published has 400 + 25 per "
-            "class, which --k200-ids selects"
+            "K200 contains all videos of its classes. The published Mini-Kinetics-200 contains "
+            "400 + 25 per class, which --k200-ids selects"
         )
     class_map = ClassMap("k200_classes.txt", classes, K200_PUBLISHED_CLASSES)
     return replace(
@@ -243,7 +245,7 @@ def add_k200(
 
 
 def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> tuple[Entry, ...]:
-    """Return the entries whose ids are listed in a file, in the order of the csv file."""
+    """Return the entries whose ids are listed in a file, in the order of ``entries``."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no list of ids {path}")
     known = {_clip(entry.name)[:11] for entry in entries}

@@ -1,7 +1,7 @@
 """Make annotation lists from official lists and files on disk, for any dataset.
 
-Every file is opened once, in a batch job. The counts are printed next to the published numbers.
-Lists are written atomically, and other content is only replaced on demand.
+Every file is opened once, in a batch job. Counts are printed next to the published numbers.
+Existing lists with other content are replaced only on demand.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def count_rows(
 ) -> list[Row]:
     """Return rows for the classes, for all videos and for each split.
 
-    A split agrees with the published number if its list has that many videos, and as many as can
-    still be downloaded are on disk and readable.
+    A split agrees with the published number if its list contains that many videos, and if all
+    videos that can still be downloaded are on disk and readable.
 
     Args:
         official: The official lists.
@@ -106,7 +106,7 @@ def count_rows(
 
 
 def format_counts(rows: Sequence[Row]) -> str:
-    """Return the table as text, first column aligned left, the others right."""
+    """Return the table as text. The first column is aligned left, all others right."""
     header = ["", "in the list", "found on disk", "missing", "unreadable", "published", "result"]
     lines = [header, *(row.cells() for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -143,8 +143,8 @@ def image_error(path: str) -> str | None:
 class CheckJob(jobs.BatchJob):
     """Job that calls a function with every path. Results are kept until the file changes.
 
-    Keys of items are relative to ``root``. ``check`` returns a JSON value and is defined at the top
-    level of a module.
+    Keys of items are paths relative to ``root``. ``check`` is defined at the top level of a module,
+    and returns a JSON value.
     """
 
     name = "check"
@@ -155,7 +155,7 @@ class CheckJob(jobs.BatchJob):
         self.settings = {"check": check.__name__}
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
-        """Return what the check found in the file."""
+        """Return the result of the check."""
         return {"found": self.check(os.path.join(self.root, item.key))}
 
 
@@ -174,18 +174,17 @@ def check_files(
     name: str,
     options: PrepareOptions,
 ) -> dict[str, Any]:
-    """Return the check's result for each file. A file that hangs or crashes affects no other.
+    """Check each file. A file that hangs or crashes does not affect other files.
 
     Args:
         folder: Folder of the files.
         paths: Paths relative to the folder.
         check: Function that is called with each file, see :class:`CheckJob`.
-        name: Name of the records. An interrupted check resumes from them, so that unchanged files
-            are not opened again.
-        options: Options with the folder of the records and the processes.
+        name: Name of the records, from which an interrupted check is resumed.
+        options: Options that contain the folder of the records and the number of processes.
 
     Returns:
-        Result of the check, or a reason, by path and in the order of ``paths``.
+        Result of the check, or the reason why it failed, by path, in the order of ``paths``.
     """
     if not paths:
         return {}
@@ -211,10 +210,15 @@ def check_files(
 def write_lists(
     official: OfficialLists, located: Mapping[str, Located], options: PrepareOptions
 ) -> bool:
-    """Check the files, print the counts, write lists, class maps and reports.
+    """Check the files, print the counts, and write lists, class maps and reports.
 
-    ``located`` are the videos by name. The result is True if all counts agree with the published
-    ones.
+    Args:
+        official: The official lists.
+        located: Places of the files by name.
+        options: Options of the command.
+
+    Returns:
+        True if all counts agree with the published counts.
 
     Raises:
         ValueError: If two names are the same file, a split has no video, or existing lists differ.
@@ -226,8 +230,7 @@ def write_lists(
             raise ValueError(f"{other!r} and {name!r} of the lists are the same file, {place.path}")
     missing = {name: place.missing for name, place in located.items() if place.missing}
     unreadable: dict[str, str] = {}
-    # Records are stored by path, so another spelling of a name in a list does not open the file
-    # again.
+    # Records are stored by path, so a file is not opened again if its name is spelled differently.
     names = {located[name].path: name for name in located if name not in missing}
     root = Path(options.root)
     if not options.no_check:
@@ -261,7 +264,7 @@ def write_lists(
         if not entries:
             raise ValueError(
                 f"none of the {len(split.entries):,} {official.kind}s of {split.list_name} is on "
-                "disk and readable; nothing was written"
+                "disk and readable. Nothing was written"
             )
         lines = (annotation_line(located[entry.name].path, entry.label) for entry in entries)
         contents[split.list_name] = "".join(f"{line}\n" for line in lines)
@@ -274,7 +277,7 @@ def write_lists(
 def failure_notes(
     what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions
 ) -> Iterator[str]:
-    """Return terminal lines on missing or unreadable files: their number and the first ones."""
+    """Yield lines for the terminal: the number of missing or unreadable files, and some files."""
     if reasons:
         kept = "kept in the lists (--keep-missing)"
         treatment = kept if options.keep_missing else "left out of the lists"
@@ -289,21 +292,21 @@ def failure_report(reasons: Mapping[str, str]) -> str | None:
 
 
 def show_counts(rows: Sequence[Row], notes: Sequence[str]) -> None:
-    """Print the table of counts, and notes below it."""
+    """Print the table of counts, with notes below it."""
     print(printable_lines("\n".join([format_counts(rows), *notes])))
 
 
 def write_outputs(contents: Mapping[str, str | None], options: PrepareOptions) -> None:
-    """Write, replace or remove files of a folder, and print what became of each.
+    """Write, replace or remove files, and print what was done with each.
 
     All files are compared before the first is written, and each is replaced atomically.
 
     Args:
         contents: Text by file name; None for a file that should not exist.
-        options: Options with the folder, and whether differing files are replaced or removed.
+        options: Options that contain the folder, and whether existing files may be replaced.
 
     Raises:
-        ValueError: If files differ and are not to be replaced. The message names them.
+        ValueError: If existing files differ and may not be replaced.
     """
     folder, actions = lists_folder(options), dict[str, str]()
     for name, text in contents.items():
@@ -313,13 +316,13 @@ def write_outputs(contents: Mapping[str, str | None], options: PrepareOptions) -
         new = None if text is None else text.encode("utf-8", errors="surrogateescape")
         changed = "written" if old is None else "removed" if new is None else "replaced"
         actions[name] = "unchanged" if old == new else changed
-    # Lists that belong together change together, or not at all.
+    # Lists that belong together are replaced together, or not at all.
     differing = [name for name, action in actions.items() if action in ("replaced", "removed")]
     if differing and not options.force:
         listed = ", ".join(str(folder / name) for name in differing)
         raise ValueError(
-            f"existing files differ from the new result: {listed}. Nothing was written; --force "
-            "replaces them, --out DIR writes elsewhere"
+            f"existing files differ from the new result: {listed}. Nothing was written. Replace "
+            "them with --force, or write to another folder with --out"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for name, action in actions.items():

@@ -1,7 +1,7 @@
-"""Official lists of a dataset: their content, the reading of their files, and the videos on disk.
+"""Official lists of a dataset: their content, their files, and the videos on disk.
 
-The readers of all sets raise FileNotFoundError if an official file is missing (the message has the
-expected layout), and ValueError for a malformed one (the message names file and line or entry).
+The readers of all datasets raise FileNotFoundError if an official file is missing, with the
+expected layout, and ValueError if a file is malformed, with the line or entry.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_text
 from sce_video.utils.storage import walk_files
 
+#: Folder that a user may have named.
+Folder = str | Path | None
+
 
 @dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million
 class Entry:
-    """One line of an official list: a name, and a label from 0 (-1 without one).
+    """One line of an official list: a name, and a label counted from 0 (-1 for none).
 
-    The same name in two splits is the same video.
+    Entries of two splits with the same name are the same video.
     """
 
     name: str
@@ -42,20 +45,18 @@ class Split:
     list_name: str  # file name of the list, for example ``train_split1.txt``
     entries: tuple[Entry, ...]  # in the order of the official list
     published: int | None = None  # published number of videos; None if unknown
-    # Number of these that can still be downloaded, if it is lower (Kinetics).
-    published_files: int | None = None
-    # Published number of videos per class, if all classes have the same (HMDB51).
-    per_class: int | None = None
+    published_files: int | None = None  # number that can still be downloaded, if lower (Kinetics)
+    per_class: int | None = None  # published number of videos per class, if it is constant (HMDB51)
 
     @property
     def title(self) -> str:
-        """Name of the split in tables."""
+        """Return the name of the split in tables."""
         return self.list_name.removesuffix(".txt")
 
 
 @dataclass(frozen=True)
 class ClassMap:
-    """A file of class names, line i (from 0) for label i, and their published number or None."""
+    """A file of class names, whose line i (from 0) names label i, and their published number."""
 
     file_name: str
     names: tuple[str, ...]
@@ -72,17 +73,16 @@ class OfficialLists:
     published_videos: int | None = None  # published number of different videos; None if unknown
     unused: tuple[str, ...] = ()  # names of videos that are listed but in no split (HMDB51)
     notes: tuple[str, ...] = ()  # notes to print
-    # What is listed, ``video`` or ``image``: how files are checked, and for messages.
-    kind: str = "video"
+    kind: str = "video"  # kind of the listed files, ``video`` or ``image``
 
     def names(self) -> list[str]:
-        """Return all videos once: the splits' videos in order, then the unused videos."""
+        """Return the names of all videos once: first those in splits, then the unused ones."""
         used = (entry.name for split in self.splits for entry in split.entries)
         return list(dict.fromkeys((*used, *self.unused)))
 
 
 def read_lines(path: Path, unique: bool = False) -> list[tuple[str, str]]:
-    """Return (``PATH, line NUMBER``, stripped text) for the lines that are not blank.
+    """Return ``PATH, line NUMBER`` and the stripped text of each line that is not blank.
 
     Raises:
         ValueError: If the file is empty or a folder, or if ``unique`` is set and a line occurs
@@ -95,14 +95,14 @@ def read_lines(path: Path, unique: bool = False) -> list[tuple[str, str]]:
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
     found = [(f"{path}, line {number}", line) for number, line in lines if line]
     if not found:
-        raise ValueError(f"{path} is empty: unpack it again from the official download")
+        raise ValueError(f"{path} is empty. Unpack it again from the official download")
     if unique:
         unique_entries((where, line, -1) for where, line in found)
     return found
 
 
 def read_matches(path: Path, pattern: str, form: str) -> Iterator[tuple[str, re.Match[str]]]:
-    """Return the lines of :func:`read_lines` as matches; ValueError for lines without a match."""
+    """Yield the place and the match of each line; ValueError, with ``form``, without a match."""
     for where, line in read_lines(path):
         match = re.fullmatch(pattern, line)
         if match is None:
@@ -111,12 +111,12 @@ def read_matches(path: Path, pattern: str, form: str) -> Iterator[tuple[str, re.
 
 
 def read_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield ``PATH, line NUMBER`` and the cells of the lines of a table without a header."""
+    """Yield ``PATH, line NUMBER`` and the cells of each line of a table without a header."""
     return ((f"{path}, line {number}", cells) for number, cells in read_csv_lines(path))
 
 
 def read_mat(path: Path, key: str) -> Any:
-    """Read one variable of a MATLAB file of version 5, the version of the official files.
+    """Read a variable from a MATLAB file of version 5, the version of the official files.
 
     Raises:
         MissingPackageError: If scipy cannot be imported.
@@ -142,7 +142,7 @@ def read_mat(path: Path, key: str) -> Any:
 def unique_entries(
     rows: Iterable[tuple[str, str, int]], shown: Callable[[str], str] = repr
 ) -> tuple[Entry, ...]:
-    """Return entries of rows (place, name, label); ValueError for a name that is listed twice."""
+    """Return the entries of rows (place, name, label); ValueError if a name is listed twice."""
     entries: dict[str, Entry] = {}
     for where, name, label in rows:
         if name in entries:
@@ -152,13 +152,13 @@ def unique_entries(
 
 
 def read_class_file(name: str) -> tuple[str, ...]:
-    """Return the class names in a text file of this package."""
+    """Return the class names in one of this package's text files."""
     path = Path(__file__).parent / "classes" / f"{name}.txt"
     return tuple(path.read_text(encoding="utf-8").splitlines())
 
 
 def is_count(text: str) -> bool:
-    """Return whether a text is a whole number of a size that a count can have."""
+    """Return whether a text is a whole number that is small enough for a count."""
     return text.isdecimal() and len(text) <= 18
 
 
@@ -179,9 +179,9 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a phrase with the most similar known name, compared without regard to case."""
+    """Return a phrase that names the most similar known name, ignoring case."""
     by_lower = {other.lower(): other for other in known}
-    # With cutoff=0, even a name that is far off shows what names look like.
+    # cutoff=0 returns a name in any case, which shows what names look like.
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0)
     return f"the nearest known name is {by_lower[close[0]]!r}" if close else "no names are known"
 
@@ -192,33 +192,38 @@ def check_disjoint(what: str, first: Split, second: Split) -> None:
     if common:
         raise ValueError(
             f"{len(common)} videos are in {first.title} and in {second.title} of {what}, for "
-            f"example {min(common)}: use the official files unchanged"
+            f"example {min(common)}. Use the official files unchanged"
         )
 
 
-# -- where the files are ----------------------------------------------------------------------
+# -- places of the files ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Place of a video, or its expected place if it is missing."""
+    """Place of a video, or its expected place if it is missing.
 
-    # Relative to the dataset's folder (absolute if it is not below), with ``/``.
+    Attributes:
+        path: Path with ``/``, relative to the dataset's folder, or absolute if it is not below it.
+        missing: Reason why the video counts as missing; None if it exists.
+        remark: Unusual property of the path, for a note.
+    """
+
     path: str
-    missing: str | None = None  # why it counts as missing; None if it exists
-    remark: str | None = None  # unusual property of its path, for the notes
+    missing: str | None = None
+    remark: str | None = None
 
 
 def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
-    """Return all video files below a folder at any depth, sorted, relative to it, with ``/``.
+    """Return the sorted paths of all videos below a folder, relative to it, with ``/``.
 
-    Hidden files and folders are left out; links to folders are followed.
+    Hidden files and folders are left out, and links to folders are followed.
     """
     return sorted(path.replace(os.sep, "/") for path in walk_files(folder, extensions))
 
 
 def relative_to_root(path: Path, root: Path) -> str:
-    """Return ``path`` as written in lists: relative to ``root``, or absolute if not below it."""
+    """Return a path for a list: relative to ``root``, or absolute if it is not below ``root``."""
     inside = os.path.relpath(path, root)
     if inside == os.pardir or inside.startswith(os.pardir + os.sep):
         inside = os.path.abspath(path)
@@ -235,23 +240,22 @@ def _locate(
     remark: str | None = None,
     extension: str = "",
 ) -> dict[str, Located]:
-    """Return the files of names: the path itself, else the only path that is equal by ``key``.
+    """Find the file of each name: the path itself, otherwise the only path with the same key.
 
     Args:
         root: Folder of the dataset.
         folder: Folder of the files.
         names: Names in the official lists.
-        paths: Files below ``folder``. A set makes a hundred thousand names quick.
-        key: Function that returns the text by which a path and a name with its extension are
-            compared.
-        several: Text that explains why several paths are equal, for the reason.
+        paths: Files below ``folder``, a set if there are many.
+        key: Function that returns the key of a path, or of a name with its extension.
+        several: Reason if several paths have the key.
         remark: Remark on a file that is found by its key.
-        extension: Extension that a missing file is expected to have.
+        extension: Extension that is missing in names.
     """
     prefix = relative_to_root(folder, root)
     prefix = "" if prefix == "." else prefix + "/"
     by_key: dict[str, list[str]] = {}
-    # Check only if something is missing, because ImageNet has 1.3 million paths.
+    # Compute keys only if something is missing, because ImageNet has 1.3 million paths.
     if not set(names).issubset(paths):
         for path in sorted(paths):
             by_key.setdefault(key(path), []).append(path)
@@ -273,41 +277,39 @@ def _locate(
 class Downloads:
     """Layout of a dataset's unpacked official downloads in its folder."""
 
-    layout: str  # shown in messages and by ``--help``
+    layout: str  # files in the folder, for messages and for ``--help``
     lists: tuple[str, ...] = ("",)  # sub-folders for the official lists, in order of preference
     files: tuple[str, ...] = ("",)  # sub-folders for the videos, in order of preference
     what: str = "videos"  # content of ``files``, for messages
     uncut: str = ""  # sub-folder of the long videos that clips are cut from
     extension: str = ""  # extension that the lists omit from video names
 
-    def find(self, root: Path, folder: Path | None, what: str, *names: str) -> Path:
-        """Return an official file by any of its names, in ``folder`` if that is given.
+    def find(self, root: Path, folder: Folder, what: str, *names: str) -> Path:
+        """Return an official file by any of its names, in ``folder`` if it is given.
 
         Raises:
             FileNotFoundError: If none exists. The message lists the paths and the layout.
         """
-        folders = [folder] if folder else [root / name for name in self.lists]
-        candidates = [folder / name for folder in folders for name in names]
+        folders = [Path(folder)] if folder else [root / name for name in self.lists]
+        candidates = [parent / name for parent in folders for name in names]
         return first_existing(candidates, root, self.layout, what)
 
-    def folder(self, root: Path, given: Path | None = None) -> Path:
+    def folder(self, root: Path, given: Folder = None) -> Path:
         """Return the folder of the videos, or ``given``; FileNotFoundError if none exists."""
-        folders = [given] if given else [root / name for name in self.files]
+        folders = [Path(given)] if given else [root / name for name in self.files]
         return first_existing(folders, root, self.layout, f"folder of {self.what}")
 
     def locate(
-        self, root: Path, official: OfficialLists, given: Path | None = None
+        self, root: Path, official: OfficialLists, given: Folder = None
     ) -> dict[str, Located]:
         """Return the locations of the videos by name, see :meth:`folder`.
 
-        Names are paths below the folder. A name without an exact match is compared without regard
-        to case, and matches if exactly one file fits. For example, UCF101 has
-        v_HandStandPushups_... in the folder HandstandPushups, and its copies differ in the
-        spelling. If the dataset has an ``extension``, names are file names without it, which are
-        found in any sub-folder.
+        Names are paths below the folder. If there is no such file, case is ignored, because copies
+        of UCF101 spell HandstandPushups differently. If the dataset has an ``extension``, names are
+        file names without it, and files are found in any sub-folder.
 
         Returns:
-            Location of every name. ``missing`` explains why no file or more than one fits.
+            Location of every name. ``missing`` says why no file, or more than one file, matches.
 
         Raises:
             FileNotFoundError: If no folder of videos exists.
@@ -332,8 +334,8 @@ MOVED = "in another folder than in the official archive"
 def locate_images(root: Path, folder: Path, official: OfficialLists) -> dict[str, Located]:
     """Find the images of lists whose names are paths below ``folder``.
 
-    A name that is not there is searched for by its file name in the same first-level folder:
-    common scripts sort the images of ``val`` into folders of classes.
+    An image that is not at its path is searched by its file name in the same first-level folder,
+    because common scripts sort the images of ``val`` into class folders.
     """
 
     def top_and_name(path: str) -> str:
@@ -345,17 +347,16 @@ def locate_images(root: Path, folder: Path, official: OfficialLists) -> dict[str
     return _locate(root, folder, names, paths, top_and_name, "several files of that name", MOVED)
 
 
-#: Seed of the original script, so that the same videos are drawn.
+#: Seed of the original script, which draws the same videos.
 _SEED = 99999
 
 
 def class_balanced(split: Split, samples: int) -> Split:
-    """Draw about ``samples`` videos of a split, the same number of every class.
+    """Draw about ``samples`` videos of a split, the same number from every class.
 
     This follows the SEVERE benchmark's small training sets, including the seed (Thoker et al. 2022;
     fmthoker/SEVERE-BENCHMARK, action_recognition/datasets/utils.py). The number per class is
-    ``samples`` divided by the classes and rounded up, so 1,000 videos of UCF101 become 1,010.
-    Classes with fewer videos keep all of them.
+    rounded up, so 1,000 videos of UCF101 become 1,010. Classes with fewer videos keep all of them.
 
     Raises:
         ValueError: If there are fewer samples than classes.

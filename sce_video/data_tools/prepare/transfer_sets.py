@@ -1,7 +1,6 @@
-"""The eleven transfer sets of the paper's many-shot table: from official downloads to lists.
+"""The eleven transfer datasets of the paper's many-shot table: from official downloads to lists.
 
-A set is described by its layout, its published counts and a function that reads its lists; the rest
-is the same for all.
+A dataset is described by its layout, its published counts and a function that reads its lists.
 """
 
 from __future__ import annotations
@@ -32,12 +31,17 @@ from sce_video.data_tools.prepare.official import (
     read_matches,
     unique_entries,
 )
-from sce_video.datasets.image_datasets import ARRAY_SETS, CIFAR10, CIFAR100, PublishedSet
-from sce_video.datasets.labels import LabelTable
+from sce_video.datasets.image_datasets import (
+    ARRAY_SETS,
+    CIFAR10,
+    CIFAR100,
+    LabelTable,
+    PublishedSet,
+)
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.files import read_json, write_bytes
 
-#: One image: its place in the list, its path below the folder of the set, and its label.
+#: An image: its place in the list, its path below the dataset's folder, and its label.
 _Row = tuple[str, str, int]
 
 
@@ -48,12 +52,12 @@ class _Files(NamedTuple):
     layout: str
 
     def path(self, name: str) -> Path:
-        """Return the path of a file; FileNotFoundError with the layout if there is none."""
+        """Return the path of a file; FileNotFoundError, with the layout, if it does not exist."""
         return first_existing([self.root / name], self.root, self.layout, name)
 
 
 class _Content(NamedTuple):
-    """Rows of each split, names of the labels, and tables of labels by file name (VOC2007)."""
+    """Rows of each split, class names, and tables of labels by file name (VOC2007)."""
 
     parts: Mapping[str, Sequence[_Row]]
     classes: Sequence[str]
@@ -67,8 +71,7 @@ class TransferSet(NamedTuple):
         layout: Layout of its unpacked downloads.
         published: Number of images of each split, including the validation split if it exists.
         num_classes: Published number of classes.
-        read: Function that reads its files. FileNotFoundError or ValueError names the file and the
-            line.
+        read: Function that reads its files, or raises FileNotFoundError or ValueError.
     """
 
     layout: str
@@ -78,13 +81,13 @@ class TransferSet(NamedTuple):
 
 
 def prepare_transfer_set(options: PrepareOptions) -> bool:
-    """Check the files, print the counts, write ``train.txt``, ``val.txt`` and ``test.txt``.
+    """Check the files, print the counts, and write ``train.txt``, ``val.txt`` and ``test.txt``.
 
-    The lists are written to ``root/lists``, or to ``options.out`` if given. VOC2007 gets lists of
-    paths and, next to them, tables of labels.
+    The lists are written to ``options.out`` or, by default, to ``root/lists``. The lists of VOC2007
+    contain only paths, because an image has several labels, which are written to tables.
 
     Returns:
-        True if all counts agree with the published ones.
+        True if all counts agree with the published counts.
 
     Raises:
         FileNotFoundError: If an official file is missing.
@@ -95,7 +98,6 @@ def prepare_transfer_set(options: PrepareOptions) -> bool:
     found = TRANSFER_SETS[name]
     options = replace(options, out=options.out or str(root / "lists"))
     content = found.read(_Files(root, found.layout))
-    # Labels of VOC2007 are in its tables.
     classes = None if content.tables else len(content.classes)
 
     def checked(rows: Iterable[_Row]) -> Iterator[_Row]:
@@ -159,7 +161,7 @@ def _read_food(files: _Files) -> _Content:
 
 
 def _read_sun397(files: _Files) -> _Content:
-    """Read SUN397 (Xiao et al. 2010), partition 1. Labels are ranks of sorted class names.
+    """Read SUN397 (Xiao et al. 2010), partition 1. Labels are ranks of the class names.
 
     The class of an image is its folder, ``/a/abbey`` or ``/a/apartment_building/outdoor``.
     """
@@ -221,8 +223,8 @@ def _read_pets(files: _Files) -> _Content:
 def _read_caltech101(files: _Files) -> _Content:
     """Read Caltech-101 (Fei-Fei et al. 2004) with the lists of ssl-transfer: 102 classes.
 
-    BACKGROUND_Google is a class. The lists have 17 to 30 training images of each, and are not the
-    30 of each that BYOL and others draw.
+    BACKGROUND_Google is a class. The lists contain 17 to 30 training images per class, and not the
+    30 that BYOL and other methods draw.
     """
     classes: dict[int, str] = {}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
@@ -236,7 +238,7 @@ def _read_caltech101(files: _Files) -> _Content:
 
 
 def _name_class(classes: dict[int, str], number: int, name: str, where: str) -> None:
-    """Record the name of a class; ValueError if it had another name before."""
+    """Record the name of a class; ValueError if the class had a different name before."""
     if classes.setdefault(number, name) != name:
         raise ValueError(f"{where}: class {number} was {classes[number]!r} on an earlier line")
 
@@ -249,8 +251,8 @@ def _read_cars(files: _Files) -> _Content:
         annotations = np.atleast_1d(read_mat(path, "annotations"))
         if not {"class", "fname"} <= set(annotations.dtype.names or ()):
             raise ValueError(
-                f"{path}: its annotations have no 'class' and 'fname'; the test set needs the file "
-                "with labels, cars_test_annos_withlabels.mat"
+                f"{path}: its annotations have no 'class' and 'fname'. For the test set, use the "
+                "file with labels, cars_test_annos_withlabels.mat"
             )
         parts[part] = [
             (str(path), f"cars_{part}/{name}", _whole_number(path, label) - 1)
@@ -281,7 +283,7 @@ def _read_flowers(files: _Files) -> _Content:
 
 
 def _whole_number(path: Path, value: Any) -> int:
-    """Return a number of a MATLAB array, which stores all as floats or small integers."""
+    """Return a whole number from a MATLAB array, which may store it as a float."""
     with contextlib.suppress(TypeError, ValueError):
         if int(value) == value:
             return int(value)
@@ -289,7 +291,7 @@ def _whole_number(path: Path, value: Any) -> int:
 
 
 def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
-    """Write the images of both splits below ``root/png``, unless they are there."""
+    """Write the images of both splits below ``root/png``, unless they exist."""
     for name in (cifar.meta, *(batch for split in cifar.splits.values() for batch in split)):
         files.path(f"{cifar.folder}/{name}")
     name, root = cifar.name.lower(), files.root
@@ -299,8 +301,7 @@ def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
         paths = [f"png/{split}/{number:05d}.png" for number in range(len(images))]
         parts[split] = list(zip(images.names(), paths, images.labels.tolist(), strict=True))
         for number, path in enumerate(paths):
-            # An interrupted run continues where it stopped.
-            if not (root / path).exists():
+            if not (root / path).exists():  # an interrupted run is resumed
                 bgr = cv2.cvtColor(images.image(number), cv2.COLOR_RGB2BGR)
                 write_bytes(root / path, cv2.imencode(".png", bgr)[1].tobytes())
     return _Content(parts, list(splits["train"].classes))
@@ -310,9 +311,9 @@ _VOC_CLASSES = read_class_file("voc2007")
 
 
 def _read_voc2007(files: _Files) -> _Content:
-    """Return lists without labels, and tables ``*_labels.txt`` of 1, -1 and 0 (difficult).
+    """Read VOC2007 (Everingham et al. 2010), whose splits have a list ``NUMBER LABEL`` per class.
 
-    Every split has 20 lists, whose lines are ``NUMBER LABEL``.
+    The result contains tables ``*_labels.txt`` with the labels 1, -1 and 0 (difficult).
     """
     tables = {}
     for part in ("train", "val", "test"):

@@ -1,4 +1,4 @@
-"""Repack one file: read, encode, verify."""
+"""Repack one file: read and encode it, and verify the output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,37 +17,36 @@ import cv2
 import numpy as np
 
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
-from sce_video.data_tools.repack.video_source import SourceFacts, VideoSource, read_source
+from sce_video.data_tools.repack.video_source import SourceFacts, Span, VideoSource, read_source
 from sce_video.datasets.readers.av_file import best_video_stream, file_url, open_container
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError
 from sce_video.options.prepare import CRF_RANGE
 from sce_video.utils.files import regular_file
 
-_HIGHEST_PSNR = 100.0  # dB, reported for equal frames
-#: Number of frames that are encoded to find the crf. It is small, because they are encoded several
-#: times.
+_HIGHEST_PSNR = 100.0  # reported for equal frames, dB
+#: Number of frames that are encoded several times to find the crf.
 _PILOT_FRAMES = 16
 _SLOPE = 0.65  # dB that one step of crf costs on average
 _STEP = 0.25  # step between tried values of crf
 
 
 class Psnr:
-    """Peak signal-to-noise ratio over many frames, from their overall mean squared error."""
+    """Peak signal-to-noise ratio of many frames, computed from their mean squared error."""
 
     def __init__(self) -> None:
         self._errors = np.zeros(2)
         self._samples = np.zeros(2)
 
     def add(self, one: np.ndarray, other: np.ndarray) -> None:
-        """Compare two frames, (3 H / 2, W) uint8 each: Y, U, V."""
+        """Compare two frames, (3 H / 2, W) uint8 each, with the planes Y, U and V."""
         luma = one.shape[0] * 2 // 3
         for index, rows in enumerate((slice(0, luma), slice(0, None))):
             self._errors[index] += cv2.norm(one[rows], other[rows], cv2.NORM_L2SQR)
             self._samples[index] += one[rows].size
 
     def decibels(self) -> tuple[float, float]:
-        """Return dB of the luma plane, and over the samples of all three planes; at most 100."""
+        """Return the PSNR of the luma plane and of all three planes together, at most 100 dB."""
         lowest = 255**2 / 10 ** (_HIGHEST_PSNR / 10)
         errors = np.maximum(self._errors / np.maximum(self._samples, 1), lowest)
         luma, planes = np.minimum(10 * np.log10(255**2 / errors), _HIGHEST_PSNR).tolist()
@@ -57,10 +56,9 @@ class Psnr:
 def encoder_options(settings: Settings, crf: float) -> dict[str, str]:
     """Return the options of libx264.
 
-    Key frames are at fixed distances (no scene cuts) and there are no B-frames, so frames are
-    stored in the order of presentation and the first is shown at time 0. Key frames get no better
-    quality than other frames (ipratio=1), since any frame may be read: this saves a twentieth of
-    the bytes.
+    Key frames have a fixed distance, also at scene cuts. Without B-frames, frames are stored in
+    display order, and the first is displayed at time 0. Key frames have the quality of other frames
+    (ipratio=1), because any frame may be read. This saves a twentieth of the bytes.
     """
     keyint = settings.keyint
     params = f"keyint={keyint}:min-keyint={keyint}:scenecut=0:bframes=0:ipratio=1"
@@ -82,7 +80,7 @@ def encode(
     """Write an mp4 with one video stream and the index at the beginning.
 
     Args:
-        frames: Frames to write, (3 H / 2, W) uint8 each: Y, U, V.
+        frames: Frames to write, (3 H / 2, W) uint8 each, with the planes Y, U and V.
         path: Path of the file. An existing file is overwritten.
         size: Height and width of the frames, pixels.
         rate: Frames per second.
@@ -132,7 +130,7 @@ def choose_crf(
     """Return the highest crf, in quarters, at which sample frames reach ``settings.psnr``.
 
     Args:
-        held: Prepared frames by number. Runs between key frames are complete or absent.
+        held: Prepared frames by number, in complete runs from one key frame to the next.
         size: Height and width of the frames, pixels.
         rate: Frames per second.
         settings: Settings with the PSNR to reach and the options of the encoder.
@@ -143,14 +141,14 @@ def choose_crf(
     picked = np.unique(np.linspace(0, len(runs) - 1, wanted + 2)[1:-1].round().astype(int))
     frames = [held[number] for index in picked for number in runs[index]]
 
-    goal = settings.psnr + 0.1  # the other frames may be a little worse
+    goal = settings.psnr + 0.1  # frames that are not in the sample may be a little worse
     found: dict[float, float] = {}
     crf = 24.0
-    for _ in range(4):  # the secant method: PSNR falls nearly linearly with crf
+    for _ in range(4):  # secant method, because PSNR is a nearly linear function of crf
         if crf in found:
             break
         found[crf] = _try_quality(frames, size, rate, encoder_options(settings, crf))
-        # The line through the two values nearest to the goal meets the goal here, rounded down.
+        # Follow the line through the two values nearest to the goal.
         above = max(((c, p) for c, p in found.items() if p >= goal), default=None)
         below = min(((c, p) for c, p in found.items() if p < goal), default=None)
         if above and below and below[0] > above[0]:
@@ -165,7 +163,7 @@ def choose_crf(
     reached = [tried for tried, psnr in found.items() if psnr >= goal]
     if len(reached) in (0, len(found)):
         return max(reached, default=CRF_RANGE[0])
-    return crf  # the curve is nearly linear between the last two values tried
+    return crf  # not tried, but the curve is nearly linear between the last two values
 
 
 def _try_quality(
@@ -184,38 +182,26 @@ def _try_quality(
     return min(psnr.decibels())
 
 
-#: Prefix of the comment in every output, by which outputs are told from other files.
+#: Prefix of the comment in every output, which distinguishes outputs from other files.
 COMMENT = "sce_video repack"
-#: Errors of the disk or the network, and not of the video.
+#: Errors that are caused by the disk or the network, and not by the video.
 _STORAGE = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO,
     errno.ENOENT, errno.ESTALE,
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Job:
-    """The repacking of one file, which is the work of one process."""
-
-    source: str  # file to read
-    temporary: str  # file to write
-    settings: Settings  # settings of the output
-    limits: EncoderLimits = field(default_factory=EncoderLimits)
-    # (start, end) in seconds of the part to write; None for the whole file.
-    span: tuple[float, float] | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class OutputFacts:
-    """Facts that decoding the output has found.
+    """Facts about an output that were found by decoding it.
 
     Attributes:
-        frames: Frames of the output.
-        seconds: Duration of the output.
-        video_bytes: Bytes of the output's video stream.
-        psnr: PSNR over the samples of all planes of the compared frames, dB.
-        psnr_luma: PSNR over the luma planes of the compared frames, dB.
-        psnr_frames: Frames that were compared: all of them, unless the video is long.
+        frames: Number of frames.
+        seconds: Duration.
+        video_bytes: Size of the video stream in bytes.
+        psnr: PSNR of all planes of the compared frames in dB.
+        psnr_luma: PSNR of the luma planes of the compared frames in dB.
+        psnr_frames: Number of compared frames. Only frames of a sample are compared in long videos.
     """
 
     frames: int
@@ -231,16 +217,15 @@ class RepackFacts:
     """Facts about a repacked file and its source.
 
     Attributes:
-        source: Facts that decoding the source has found.
-        output: Facts that decoding the output has found.
-        crf: Quality of x264 that was chosen or given.
+        source: Facts about the source.
+        output: Facts about the output.
+        crf: Quality of x264.
         rate: Frames per second, as a fraction.
-        height: Height of the output, pixels.
-        width: Width of the output, pixels.
+        height, width: Size of the output in pixels.
         scaled: Whether the output and the source differ in size.
-        constant: Whether the rate and all frames of the source are kept.
-        bytes: Bytes of the output.
-        frames_not_shown: Frames of the source that no frame of the output shows.
+        constant: Whether the source has a constant rate, so that all frames are kept.
+        bytes: Size of the output in bytes.
+        frames_not_shown: Number of frames that are missing in the output.
         cpu_seconds: Processor time.
     """
 
@@ -257,57 +242,69 @@ class RepackFacts:
     cpu_seconds: float = 0.0
 
     def as_record(self) -> dict[str, Any]:
-        """Return all facts as JSON values of one level; names on the source begin with it."""
+        """Return all facts as a flat dict of JSON values. Keys of the source begin with source_."""
         own = asdict(self)
         source = {f"source_{name}": value for name, value in own.pop("source").items()}
         return {**own.pop("output"), **source, **own}
 
 
-def repack_file(job: Job) -> RepackFacts:
-    """Write one output to its temporary path and verify it.
+def repack_file(
+    source: str,
+    temporary: str,
+    settings: Settings,
+    limits: EncoderLimits | None = None,
+    span: Span | None = None,
+) -> RepackFacts:
+    """Write one output and verify it.
+
+    Args:
+        source: Path of the file to read.
+        temporary: Path of the output, which exists afterwards only if it is good.
+        settings: Settings of the output.
+        limits: Limits of the work. None uses the defaults.
+        span: Start and end of a segment in seconds; None for the whole file.
 
     Raises:
-        ItemError: If no good output was made. Its path has no file then, and the kind is one of
-            ``KINDS``.
+        ItemError: If no good output was made. The kind is one of ``KINDS``.
         StorageError: If the output cannot be written because of the disk and not because of the
             video.
     """
     av.logging.set_libav_level(av.logging.FATAL)
     start = time.process_time()
     try:
-        facts = _repack(job)
+        facts = _repack(source, temporary, settings, limits or EncoderLimits(), span)
     except (VideoDecodeError, ItemError, StorageError) as error:
         with contextlib.suppress(OSError):
-            os.unlink(job.temporary)
+            os.unlink(temporary)
         if not isinstance(error, VideoDecodeError):
             raise
-        exists, readable = os.path.exists(job.source), os.access(job.source, os.R_OK)
+        exists, readable = os.path.exists(source), os.access(source, os.R_OK)
         kind = "missing" if not exists else "bad" if readable else "denied"
         raise ItemError(kind, error.reason) from error
     return replace(facts, cpu_seconds=round(time.process_time() - start, 3))
 
 
-def _repack(job: Job) -> RepackFacts:
-    check_regular_file(job.source)
-    settings = job.settings
-    source = read_source(job.source, settings, DecodeLimits(job.limits.max_pixels), job.span)
+def _repack(
+    path: str, temporary: str, settings: Settings, limits: EncoderLimits, span: Span | None
+) -> RepackFacts:
+    check_regular_file(path)
+    source = read_source(path, settings, DecodeLimits(limits.max_pixels), span)
     crf = settings.crf
     if crf is None:
         crf = choose_crf(source.held, source.preparation.size, source.schedule.rate, settings)
     while True:
-        _write(job, source, crf)
-        found = verify_output(job.temporary, source, settings.keyint)
+        _write(temporary, source, encoder_options(settings, crf), limits.threads)
+        found = verify_output(temporary, source, settings.keyint)
         worse = min(found.psnr_luma, found.psnr)
         missing = settings.psnr - worse
         if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
             break
-        # It was chosen on samples. All frames together may need a lower one.
+        # The crf was chosen on a sample of the frames. All frames together may need a lower one.
         steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
         crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
-    least = job.limits.min_psnr
-    if worse < least:
-        below = f"PSNR {worse:.2f} dB at crf {crf:g} is below {least:g} dB (--min-psnr)"
-        raise ItemError("quality", below)
+    if worse < limits.min_psnr:
+        below = f"is below {limits.min_psnr:g} dB (--min-psnr)"
+        raise ItemError("quality", f"PSNR {worse:.2f} dB at crf {crf:g} {below}")
     height, width = source.preparation.size
     return RepackFacts(
         source=source.facts,
@@ -318,37 +315,30 @@ def _repack(job: Job) -> RepackFacts:
         scaled=source.preparation.scaled,
         constant=source.schedule.constant,
         rate=f"{source.schedule.rate}",
-        bytes=os.path.getsize(job.temporary),
+        bytes=os.path.getsize(temporary),
         frames_not_shown=source.facts.frames - len(np.unique(source.schedule.shown)),
     )
 
 
-def _write(job: Job, source: VideoSource, crf: float) -> None:
-    """Encode to the temporary file and flush it to the disk."""
-
-    def frames() -> Iterator[np.ndarray]:
-        try:
-            yield from source.prepared_frames()
-        except av.FFmpegError as error:  # from reading the source, not from writing the output
-            raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
-
+def _write(path: str, source: VideoSource, options: dict[str, str], threads: int) -> None:
+    """Encode to a file and flush it to the disk."""
     try:
         encode(
-            frames(),
-            job.temporary,
+            source.prepared_frames(),
+            path,
             size=source.preparation.size,
             rate=source.schedule.rate,
-            options=encoder_options(job.settings, crf),
+            options=options,
             tags=source.tags,
             comment=COMMENT,
-            threads=job.limits.threads,
+            threads=threads,
         )
         # The rename may reach the disk before the data, and the power may fail in between.
-        with open(job.temporary, "rb", opener=regular_file) as file:
+        with open(path, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
     except (OSError, av.FFmpegError) as error:
         if error.errno in _STORAGE:
-            raise StorageError(f"cannot write {job.temporary}: {error.strerror}") from error
+            raise StorageError(f"cannot write {path}: {error.strerror}") from error
         raise ItemError("encode", f"cannot be encoded: {error}") from error
 
 
@@ -358,10 +348,11 @@ def verify_output(path: str, source: VideoSource, keyint: int) -> OutputFacts:
     Args:
         path: Path of the output.
         source: Source of the output.
-        keyint: Distance of key frames. Every ``keyint``-th frame must be a key frame.
+        keyint: Distance of key frames.
 
     Raises:
-        ItemError: If number, size, timestamps, duration or key frames are wrong.
+        ItemError: If the number of frames, their size, timestamps or key frames, or the duration
+            are wrong.
     """
 
     def require(holds: bool, what: str) -> None:
@@ -382,7 +373,7 @@ def verify_output(path: str, source: VideoSource, keyint: int) -> OutputFacts:
                     packets += 1
                 for frame in packet.decode():
                     require((frame.height, frame.width) == source.preparation.size, "the size")
-                    require(frame.pts * frame.time_base == number / rate, "a time stamp")
+                    require(frame.pts * frame.time_base == number / rate, "a timestamp")
                     reference = source.held.get(int(shown[number])) if number < len(shown) else None
                     if reference is not None:
                         psnr.add(reference, frame.to_ndarray())
@@ -394,8 +385,6 @@ def verify_output(path: str, source: VideoSource, keyint: int) -> OutputFacts:
         raise ItemError("check", f"the output cannot be decoded: {error}") from error
     require(streams == 1, "the number of streams")
     require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
-    # The schedule has the source's duration to within a frame, and the file must have the
-    # schedule's duration.
     require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
     require(compared > 0, "the number of frames to compare")
     luma, planes = psnr.decibels()

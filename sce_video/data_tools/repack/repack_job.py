@@ -1,6 +1,7 @@
-"""Repack a whole dataset over processes and machines; an interrupted run can be resumed.
+"""Repack a dataset on several processes and machines. An interrupted run can be resumed.
 
-Into a folder every video becomes a file; into a table, the process that writes its row encodes it.
+In an output folder, every video becomes a file. In a table, every video becomes a row, which the
+process that writes the row encodes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from sce_video import jobs
-from sce_video.data_tools.repack.encode import COMMENT, Job, repack_file
+from sce_video.data_tools.listed_videos import listed_videos
+from sce_video.data_tools.repack.encode import COMMENT, repack_file
 from sce_video.data_tools.repack.plan import (
     EncoderLimits,
     PlannedFile,
@@ -35,10 +37,10 @@ from sce_video.data_tools.repack.repack_report import (
     result_paths,
     write_results,
 )
-from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
-from sce_video.data_tools.tables.video_row import RowSource, VideoRow, unread_row, video_row
-from sce_video.data_tools.tables.writer import ImportResult
-from sce_video.datasets.named_files import check_exists, listed_videos
+from sce_video.data_tools.table_fill import Progress, RowMaker, fill_table, row_sources
+from sce_video.data_tools.table_writer import ImportResult
+from sce_video.data_tools.video_row import RowSource, VideoRow, unread_row, video_row
+from sce_video.datasets.named_files import check_exists
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import listed_extensions
@@ -55,8 +57,8 @@ class RepackResult:
 
     Attributes:
         written: Paths of the lists and reports that were written.
-        report: Sizes, times, PSNR and failures, from :func:`repack_report`; None for rows.
-        rows: Counts and failures of the rows; None for files.
+        report: Sizes, times, PSNR and failures of the files; None if rows were written.
+        rows: Counts and failures of the rows; None if files were written.
     """
 
     written: list[Path]
@@ -79,7 +81,7 @@ def repack(options: RepackOptions) -> RepackResult:
     """
     source, out = options.source, options.destination
     if out is not None and os.path.exists(out) and not os.path.isdir(out):
-        raise ValueError(f"DST {out!r} exists and is not a folder")
+        raise ValueError(f"DST {out!r} exists but is not a folder")
     settings, limits = chosen(Settings, options), chosen(EncoderLimits, options)
     workers = jobs.Workers(options.workers, options.timeout, options.ray)
     show = file_progress("repack", "repacking")
@@ -110,7 +112,8 @@ def repack(options: RepackOptions) -> RepackResult:
 class RepackJob(jobs.BatchJob):
     """Job that re-encodes one file with :func:`repack_file`.
 
-    A record also contains the ``root`` of its source, which distinguishes files of the same path.
+    A record also contains the ``root`` of the sources, because files in different folders may have
+    the same path.
     """
 
     name = "repack"
@@ -127,7 +130,7 @@ class RepackJob(jobs.BatchJob):
         self._limits = limits
 
     def items(self, files: Iterable[PlannedFile]) -> list[jobs.Item]:
-        """Return items of files, with the present states of their sources."""
+        """Return an item for each file, with the present state of its source."""
         state = cache(jobs.file_state)  # a video may have hundreds of segments
         return [
             jobs.Item(file.key, state(os.path.join(self._sources, file.path)), file, file.output)
@@ -136,23 +139,23 @@ class RepackJob(jobs.BatchJob):
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
         """Return the facts of :func:`repack_file`."""
-        source = os.path.join(self._sources, item.argument.path)
-        job = Job(source, item.temporary, self._encoding, self._limits, item.argument.span)
-        return {**repack_file(job).as_record(), "root": self.root}
+        source, span = os.path.join(self._sources, item.argument.path), item.argument.span
+        facts = repack_file(source, item.temporary, self._encoding, self._limits, span)
+        return {**facts.as_record(), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
         """Return the size and modification time of the source."""
         return jobs.file_state(os.path.join(self._sources, item.argument.path))
 
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
-        """Return whether the output is good, and from this root if the source no longer exists."""
+        """Return whether the output is good. If the source is gone, also compare the root."""
         facts = record.facts
         if not record.done or min(facts["psnr"], facts["psnr_luma"]) < self._limits.min_psnr:
             return False
         return item.source is not None or facts["root"] == self.root
 
     def made_output(self, item: jobs.Item, record: jobs.Record | None) -> bool:
-        """Return whether repack wrote an output's file, according to its record or its comment."""
+        """Return whether repack wrote the output, according to its record or its comment."""
         if super().made_output(item, record):
             return True
         assert item.output is not None
@@ -165,17 +168,17 @@ class RepackJob(jobs.BatchJob):
 
 
 def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
-    """Refuse to overwrite a list, failures or a report that were not made from this source.
+    """Raise ValueError if lists or reports of another source would be overwritten.
 
-    The report names the source: it must have the same path, or the same entries (the machines of a
-    cluster may mount one list at several paths).
+    The existing report names its source. The source is the same if it has the same path or the same
+    entries, because the machines of a cluster may mount a list at different paths.
     """
     paths = result_paths(folder, plan)
     for path in paths:
         if os.path.isdir(path):
             raise ValueError(
-                f"{path} is a folder, but a list or report would be written with this name. "
-                "Remove it or choose another output folder"
+                f"{path} is a folder, but a list or report of this name would be written. Remove "
+                "it or choose another output folder"
             )
     existing = [path for path in paths if os.path.lexists(path)]
     if force or not existing:
@@ -190,13 +193,13 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
             return
         what = f"was made from {report['source']!r}"
     raise ValueError(
-        f"{existing[-1]} exists and {what}, not from {plan.source!r}: choose another output "
-        "folder, move it away, or replace it with --force"
+        f"{existing[-1]} exists and {what}, not from {plan.source!r}. Choose another output "
+        "folder, move the file away, or replace it with --force"
     )
 
 
 def check_sources(plan: RepackPlan, folder: Path) -> None:
-    """Refuse outputs whose paths are the paths of sources, their own or others."""
+    """Raise ValueError if an output would overwrite a source."""
     real_folder: Callable[[str], str] = cache(os.path.realpath)  # there are few folders
 
     def location(path: str) -> str:
@@ -209,7 +212,7 @@ def check_sources(plan: RepackPlan, folder: Path) -> None:
         linked = os.path.realpath(source) if os.path.islink(source) else source
         if not outputs.isdisjoint((location(source), linked)):
             raise ValueError(
-                f"an output would overwrite {source!r}, which is a source: choose another output "
+                f"an output would overwrite {source!r}, which is a source. Choose another output "
                 "folder"
             )
 
@@ -221,10 +224,10 @@ def check_outputs(
     store: jobs.RecordStore,
     force: bool,
 ) -> None:
-    """Refuse to overwrite files that repack did not make, or made from other sources.
+    """Raise ValueError if files would be overwritten that were not made from these sources.
 
-    Two lists may share a folder, but not the name of an output in it, even with ``force``. Without
-    ``force``, the sources may not be other files of the same path.
+    Two lists may share an output folder. However, their outputs must have different names, even
+    with ``force``.
     """
     wanted = {item.output: item.key for item in items}
     for output, made_from in store.outputs():
@@ -234,8 +237,7 @@ def check_outputs(
                 f"{output!r} in the output folder was made from {made_from!r}, but would now be "
                 f"made from {path!r}. Choose another output folder"
             )
-    # Equal relative paths below two roots are two files, but an output can contain only one of
-    # them.
+    # Two folders may contain different files with the same path, but there is only one output.
     for item in [] if force else items:
         record = store.get(item.key)
         if record is None or not record.done or record.facts["root"] == job.root:
@@ -244,21 +246,21 @@ def check_outputs(
         if item.source is not None and item.source != record.source:
             raise ValueError(
                 f"{item.output!r} in the output folder was made from {item.key!r} in "
-                f"{record.facts['root']!r}, but the file of this name in {job.root!r} is another "
-                "one. Choose another output folder, or replace such files with --force"
+                f"{record.facts['root']!r}, but {job.root!r} contains a different file of this "
+                "name. Choose another output folder, or replace such files with --force"
             )
     for item in todo:
         output = os.path.join(job.folder, item.output or "")
         if os.path.isdir(output):
             raise ValueError(
-                f"{output} is a folder, but an output would be written with this name. Remove it "
-                "or choose another output folder"
+                f"{output} is a folder, but an output of this name would be written. Remove it or "
+                "choose another output folder"
             )
         there = os.path.lexists(output) and not force
         if there and not job.made_output(item, store.get(item.key)):
             raise ValueError(
-                f"{output} exists and repack did not make it: choose another output folder, "
-                "or replace such files with --force"
+                f"{output} exists and repack did not make it. Choose another output folder, or "
+                "replace such files with --force"
             )
 
 
@@ -275,11 +277,11 @@ def repack_files(
     force: bool = False,
     on_progress: Progress | None = None,
 ) -> tuple[RepackReport, list[Path]]:
-    """Repack all files that are not done yet, and write the lists.
+    """Repack all files that are not done, and write the lists.
 
-    A file is done if it has a record with these settings and the present size and modification time
-    of the source, and the output has the recorded size. A source that does not exist now counts as
-    unchanged. Files that failed are repacked again.
+    A file is done if its record contains these settings and the present size and modification time
+    of the source, and if the output has the recorded size. A source that is missing now counts as
+    unchanged. Files that failed are tried again.
 
     Args:
         plan: Plan of the dataset.
@@ -287,7 +289,7 @@ def repack_files(
         settings: Settings of the outputs.
         limits: Limits of the work on one file.
         workers: Processes or cluster. None runs one process on this machine.
-        force: Whether to repack all files again and to replace other files.
+        force: Whether to repack all files again and to replace files that repack did not make.
         on_progress: Called with (files done, all files, whether the last one failed).
 
     Returns:
@@ -345,9 +347,9 @@ _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "sour
 
 
 class EncodedRow(RowMaker):
-    """Maker of a video's row, which encodes the video."""
+    """Maker of a row that encodes the video first."""
 
-    most_files, most_bytes = 64, 256 * 2**20  # largest loss if the process is killed
+    most_files, most_bytes = 64, 256 * 2**20  # at most this work is lost if the process is killed
     batches_per_worker = 8
 
     def __init__(self, settings: Settings, limits: EncoderLimits) -> None:
@@ -363,7 +365,7 @@ class EncodedRow(RowMaker):
         unread = unread_row(source)
         with _temporary_file() as path:
             try:
-                facts = repack_file(Job(source.file, path, self._settings, self._limits))
+                facts = repack_file(source.file, path, self._settings, self._limits)
             except jobs.StorageError as error:
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
                 raise jobs.StorageError(str(error).replace(path, name)) from error
@@ -384,20 +386,20 @@ class EncodedRow(RowMaker):
         )
 
     def is_current(self, settings: str) -> bool:
-        """Return whether a row with this text in ``settings`` is good enough."""
+        """Return whether a row with these ``settings`` has the encoding and a sufficient PSNR."""
         try:
             made = json.loads(settings)
             good = min(made["psnr"], made["psnr_luma"]) >= self._limits.min_psnr
             return bool(made["repack"] == self._settings.as_dict() and good)
         except (ValueError, TypeError, LookupError, RecursionError):
-            return False  # an imported file, or written by another program
+            return False  # imported, or written by another program
 
 
 @contextlib.contextmanager
 def _temporary_file() -> Iterator[str]:
-    """Yield the path of a temporary file that is removed however this process ends."""
+    """Yield the path of a temporary file that is removed even if the process is killed."""
     if os.path.isdir("/proc/self/fd"):
-        with tempfile.TemporaryFile() as file:  # without a name in its folder
+        with tempfile.TemporaryFile() as file:  # it has no name in its folder
             yield f"/proc/self/fd/{file.fileno()}"
     else:
         with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
@@ -415,10 +417,10 @@ def repack_to_table(
     force: bool = False,
     on_progress: Progress | None = None,
 ) -> ImportResult:
-    """Encode the videos that have no row, or whose row has another file state or settings.
+    """Encode the videos that have no row, or whose file or settings differ from their row.
 
-    The rows equal the rows that ``import_videos`` makes of :func:`repack_files`' outputs. Their
-    paths are the paths of the outputs, ``a.mp4`` for ``a.avi``. Files that failed are tried again.
+    The rows are the same as if the outputs of :func:`repack_files` were imported. Their paths are
+    the paths of these outputs, such as ``a.mp4`` for ``a.avi``. Files that failed are tried again.
 
     Args:
         videos: Paths, relative to ``root``, and labels.
@@ -432,8 +434,8 @@ def repack_to_table(
 
     Raises:
         UserError: If the processes cannot start, or the cluster is lost.
-        ValueError: If a path lies outside the root or is listed with two labels, or if two videos
-            would have the same path.
+        ValueError: If a path lies outside the root, a path is listed with two labels, or two videos
+            would have the same path in the table.
     """
     paths = [inside(videos.path(i), root) for i in range(len(videos))]
     names = name_outputs(sorted(set(paths)))

@@ -1,4 +1,4 @@
-"""Results of a run: lists and reports in files, and a summary for the terminal."""
+"""Results of repacking: lists and reports in files, and a summary for the terminal."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _SUMMED = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepackRun:
-    """Description of what a run worked on.
+    """Source, destination and progress of a run.
 
     Attributes:
-        source: Folder or list, as given.
+        source: Folder or list, as the user gave it.
         source_path: Real path of the source.
         entries: Hash of the source's paths and labels.
-        destination: Output folder, as given.
+        destination: Output folder, as the user gave it.
         settings: Settings of the outputs.
-        away: Number of finished files whose source does not exist now.
+        away: Number of finished files whose source is missing now.
         elapsed_seconds: Duration of the run.
         done_before: Number of files that earlier runs have finished.
     """
@@ -62,9 +62,9 @@ class RepackRun:
 
 @dataclass(frozen=True)
 class ReportedBytes:
-    """Bytes of files and of their video streams. The ratio counts streams that kept their size.
+    """Sizes in bytes of files and of their video streams.
 
-    The ratio is None without such streams.
+    ``unscaled_ratio`` compares the streams of videos that were not scaled. It is None without them.
     """
 
     source: int
@@ -76,7 +76,7 @@ class ReportedBytes:
 
 @dataclass(frozen=True)
 class ReportedPsnr:
-    """PSNR in dB. The worst is the lower of luma and all planes of a file."""
+    """PSNR in dB. For the worst file, the lower value of luma and all planes is given."""
 
     mean: float | None
     mean_luma: float | None
@@ -86,7 +86,7 @@ class ReportedPsnr:
 
 @dataclass(frozen=True)
 class RepackFailure:
-    """A file that was not repacked. The kind is one of :data:`KINDS`."""
+    """A file that was not repacked. ``kind`` is a key of :data:`KINDS`."""
 
     path: str
     kind: str
@@ -94,24 +94,22 @@ class RepackFailure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepackReport:
+class RepackReport(RepackRun):
     """Totals over the files of a run.
 
     Attributes:
-        run: Description of the run.
         files, done, failed: Numbers of files.
-        bytes: Sizes of sources and outputs, bytes.
-        seconds: Duration of the videos.
+        bytes: Sizes of sources and outputs.
+        seconds: Total duration of the videos.
         cpu_seconds: Processor time.
-        psnr: Quality of the outputs, dB.
+        psnr: Quality of the outputs.
         crf: Lowest and highest crf.
-        resampled: Number of files of variable rate, which now have a constant rate.
-        frames_not_shown: Frames of the sources that no frame of the outputs shows.
-        damaged: Files with frames that do not decode or are damaged.
+        resampled: Number of files whose variable frame rate became constant.
+        frames_not_shown: Number of frames that are missing in the outputs.
+        damaged: Paths of files with frames that do not decode or are damaged.
         failures: Files that were not repacked.
     """
 
-    run: RepackRun
     files: int
     done: int
     failed: int
@@ -125,16 +123,11 @@ class RepackReport:
     damaged: list[str]
     failures: list[RepackFailure]
 
-    def content(self) -> dict[str, Any]:
-        """Return the content of ``repack.json``, with the facts about the run at its top."""
-        own = asdict(self)
-        return {**own.pop("run"), **own}
-
 
 def repack_report(
     items: list[Item], record_of: Callable[[str], Record | None], run: RepackRun
 ) -> RepackReport:
-    """Return the totals over files. Each file must have a record."""
+    """Return the totals over the records of all files."""
     sums: Counter[str] = Counter()
     crf: list[float] = []
     worst: tuple[float | None, str | None] = (None, None)
@@ -165,7 +158,7 @@ def repack_report(
         return round(sums[name] / sums[of], digits) if sums[of] else None
 
     return RepackReport(
-        run=run,
+        **vars(run),
         files=len(items),
         done=sums["done"],
         failed=len(failures),
@@ -193,7 +186,7 @@ def repack_report(
 
 
 def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
-    """Return the paths of the report, the failures and, for a list, the new list."""
+    """Return the paths of the report, the failures and, if the source is a list, the new list."""
     names = [f"{plan.prefix}repack.json", f"{plan.prefix}failed.txt"]
     return [folder / name for name in (*names, plan.list_name) if name]
 
@@ -201,9 +194,12 @@ def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
 def write_results(
     folder: Path, plan: RepackPlan, items: list[Item], report: RepackReport
 ) -> list[Path]:
-    """Write report, failures (``path<TAB>reason``) and a list's new list; return their paths."""
+    """Write the files of :func:`result_paths`; return their paths.
+
+    Failures are lines ``path<TAB>reason``. Without failures, their file is removed.
+    """
     written = result_paths(folder, plan)
-    write_text(written[0], json.dumps(report.content(), indent=2) + "\n")
+    write_text(written[0], json.dumps(asdict(report), indent=2) + "\n")
     failures = written[1]
     if report.failures:
         space = str.maketrans("\t\n\r", "   ")
@@ -232,7 +228,7 @@ def describe_repack(report: RepackReport) -> str:
     lines = [f"{report.files:,} files: {report.done:,} done, {report.failed:,} failed"]
     if report.done:
         ratio = size.unscaled_ratio
-        unscaled = "" if ratio is None else f", {ratio:.2f} x for those not scaled"
+        unscaled = "" if ratio is None else f", {ratio:.2f} x for videos that were not scaled"
         files, streams = (
             f"{before / 1e6:,.1f} MB -> {after / 1e6:,.1f} MB"
             for before, after in (
@@ -248,12 +244,12 @@ def describe_repack(report: RepackReport) -> str:
             f"  time: {report.seconds:,.0f} s of video in {report.cpu_seconds:,.0f} s of one "
             "core's time",
         ]
-    if report.run.away:
-        lines.append(f"  {report.run.away} of the done whose source does not exist now")
+    if report.away:
+        lines.append(f"  {report.away} finished files whose source is missing now")
     if report.resampled:
         hidden = report.frames_not_shown
-        never = f"; {hidden:,} of their frames are never shown" if hidden else ""
-        lines.append(f"  {report.resampled} of variable frame rate, now constant{never}")
+        lost = f"; {hidden:,} of their frames are left out" if hidden else ""
+        lines.append(f"  {report.resampled} with variable frame rate, which is constant now{lost}")
     if report.damaged:
         damaged, first = len(report.damaged), printable_utf8(report.damaged[0])
         lines.append(

@@ -1,4 +1,4 @@
-"""Collation of samples to a batch, in shared memory."""
+"""Collation of samples into a batch in shared memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SharedMemoryError(UserError, RuntimeError):
 
 
 def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor:
-    """Return an uninitialised tensor in shared memory. The error names ``what``, "a batch".
+    """Return an uninitialised tensor in shared memory. The error names ``what``, such as "a batch".
 
     Raises:
         SharedMemoryError: If shared memory or a limit of file sizes (``ulimit -f``) is too small.
@@ -36,7 +36,7 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
     size = math.prod(shape) * first.itemsize
     try:
         storage = first.untyped_storage()._new_shared(size)
-    except RuntimeError as error:  # torch reserves the pages here, so this is where it fails
+    except RuntimeError as error:  # raised here, because torch reserves the pages immediately
         reason = str(error).partition("\n")[0]
         worker = get_worker_info()
         needed = shared_memory_needed(size, 1 if worker is None else worker.num_workers)
@@ -50,7 +50,7 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
         with suppress(OSError):
             fs = os.statvfs("/dev/shm")
             free, total = (n * fs.f_frsize // 2**20 for n in (fs.f_bavail, fs.f_blocks))
-            there = f"/dev/shm has {total} MiB, {free} of them free"
+            there = f"/dev/shm has {total} MiB, of which {free} are free"
         raise SharedMemoryError(
             f"not enough shared memory for {what} of {size / 2**20:.1f} MiB ({reason}; {there}): "
             f"{advice}"
@@ -59,23 +59,23 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
 
 
 def shared_memory_needed(batch: int, workers: int) -> str:
-    """Return the shared memory that all processes of this machine need, for docker: ``30g``.
+    """Return the shared memory that all processes of this machine need, in docker's form ``30g``.
 
-    Each loader worker has two batches under way (``prefetch_factor``), and every process that a
-    launcher has started has workers.
+    Each loader worker prepares two batches (``prefetch_factor``), and each process of a launcher
+    has its own workers.
 
     Args:
         batch: Size of a batch in bytes.
-        workers: Loader workers of each process.
+        workers: Number of loader workers per process.
     """
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     return f"{math.ceil(2 * batch * workers * processes / 2**30)}g"
 
 
 class BatchTensor(Tensor):
-    """A tensor of a loader worker that is sent without a copy.
+    """A tensor of a loader worker that is sent without being copied.
 
-    Everything computed from it is a plain tensor, and such a view is copied when it is sent.
+    Tensors that are computed from it are plain tensors, which are copied when they are sent.
     """
 
     memory: Tensor  # header and batch, (bytes,) uint8 in shared memory
@@ -87,7 +87,7 @@ class BatchTensor(Tensor):
         return shown, (self.memory, RECEIVER, offset, tuple(self.shape), self.dtype)
 
     def is_shared(self) -> bool:
-        """Return whether the memory is shared. torch cannot detect it, because it sees an array."""
+        """Return whether the memory is shared, which torch cannot detect."""
         return self.memory.is_shared()
 
 
@@ -101,10 +101,12 @@ _memory = ReusedMemory(_new_block)
 
 
 def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tensor:
-    """Return an uninitialised tensor for a batch; in a loader worker a :class:`BatchTensor`.
+    """Return an uninitialised tensor for a batch, in a loader worker a :class:`BatchTensor`.
 
-    Its memory is used for another batch once no tensor and no array shows a part of it.
-    SharedMemoryError is raised if memory is too small, as in a container's default of 64 MiB.
+    The memory is used again when no tensor or array refers to it.
+
+    Raises:
+        SharedMemoryError: If shared memory is too small, such as a container's default of 64 MiB.
     """
     batch, block = _memory.empty(shape, dtype)
     if block is None or not block.is_shared():
@@ -115,7 +117,7 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tenso
 
 
 def part_of(batch: Tensor, first: int, count: int) -> Tensor:
-    """Return consecutive items of a tensor. Items of a :class:`BatchTensor` are one, too."""
+    """Return consecutive items of a tensor; a :class:`BatchTensor` if the tensor is one."""
     part = batch[first : first + count]
     if isinstance(batch, BatchTensor):
         part = part.as_subclass(BatchTensor)
@@ -127,11 +129,11 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class SharedBatchBuffer:
-    """One tensor per view for all samples of a batch. Each sample fills one slot of it.
+    """One tensor per view for a batch, with a slot for each sample.
 
-    ``PackClips`` writes the views of a sample to the next slot, so that :func:`stack_slots` has
-    nothing left to copy. There are ``size`` slots for views with the ``shapes`` of the previous
-    batch. If ``shapes`` is None, there are no slots.
+    ``PackClips`` writes the views of a sample to the next slot, so that :func:`stack_slots` copies
+    nothing. There are ``size`` slots for views with the ``shapes`` of the previous batch. If
+    ``shapes`` is None, there are no slots.
     """
 
     def __init__(self, size: int = 1, shapes: Shapes | None = None) -> None:
@@ -140,7 +142,7 @@ class SharedBatchBuffer:
         self._filled = 0
 
     def next_slot(self) -> list[Tensor] | None:
-        """Return the first free slot, one tensor per view. It stays the same until :meth:`fill`."""
+        """Return the first free slot, one tensor per view. :meth:`fill` moves on to the next."""
         if self._filled >= self._size:
             return None
         slot = [view[self._filled] for view in self._batch]
@@ -153,7 +155,7 @@ class SharedBatchBuffer:
         self._filled += 1
 
     def abandon(self) -> None:
-        """Return no more slots: a thread that timed out may still write to the current one."""
+        """Return no more slots, because a thread that timed out may still write to one."""
         self._size = 0
 
 
@@ -186,33 +188,24 @@ def collate_views(samples: list[PackedSample]) -> dict[str, Any]:
     """Stack samples view by view; samples of :class:`PackVideo` are returned as a list.
 
     Args:
-        samples: Samples of a :class:`~sce_video.datasets.VideoDataset`. A skipped one has
-            ``inputs`` None.
+        samples: Samples of a :class:`~sce_video.datasets.VideoDataset`. ``inputs`` of a skipped
+            sample is None.
 
     Returns:
-        A dict with ``inputs``: V uint8 tensors (N, T, H, W, 3), empty when every sample was
-        skipped; or ``videos``: N dicts of ``frames, positions, offsets, crop_size``. It also
-        contains ``label``, ``index``, ``seed`` and, if samples have it, ``clip``: (N,) int64;
-        ``failures``: one flat list of (path, error); ``differences``: sums over the samples, see
-        :class:`~sce_video.datasets.transforms.DecodeClips`.
+        A dict with ``inputs``, V uint8 tensors (N, T, H, W, 3), empty if every sample was skipped,
+        or ``videos``, N dicts of ``frames, positions, offsets, crop_size``. It also contains
+        ``label``, ``index``, ``seed`` and, if samples have it, ``clip``, each (N,) int64. Further
+        entries are ``failures``, a flat list of (path, error), and ``differences``, sums over the
+        samples (:class:`~sce_video.datasets.transforms.DecodeClips`).
 
     Raises:
-        ValueError: If the samples differ in their number of views or in the shape of a view.
+        ValueError: If samples differ in the number of views or in the shape of a view.
     """
     batch: dict[str, Any]
     kept = [sample for sample in samples if "frames" in sample or sample["inputs"] is not None]
     if kept and "frames" in kept[0]:
-        batch = {
-            "videos": [
-                {
-                    "frames": sample["frames"],
-                    "positions": sample["positions"],
-                    "offsets": sample["offsets"],
-                    "crop_size": sample["crop_size"],
-                }
-                for sample in kept
-            ]
-        }
+        names = ("frames", "positions", "offsets", "crop_size")
+        batch = {"videos": [{name: s[name] for name in names} for s in kept]}  # type: ignore[literal-required]
     else:
         inputs = [sample["inputs"] or [] for sample in kept]
         counts = [len(views) for views in inputs]
@@ -223,15 +216,14 @@ def collate_views(samples: list[PackedSample]) -> dict[str, Any]:
             shapes = sorted({tuple(tensor.shape) for tensor in view})
             if len(shapes) > 1:
                 raise ValueError(
-                    f"view {number} has different shapes in one batch, {shapes}: "
-                    "end the pipeline with a crop of fixed size"
+                    f"view {number} has different shapes in one batch, {shapes}. End the pipeline "
+                    "with a crop of fixed size"
                 )
         batch = {"inputs": [stack_slots(view) for view in views]}
-    batch["label"] = torch.tensor([sample["label"] for sample in kept], dtype=torch.int64)
-    batch["index"] = torch.tensor([sample["index"] for sample in kept], dtype=torch.int64)
-    batch["seed"] = torch.tensor([sample["seed"] for sample in kept], dtype=torch.int64)
-    if kept and "clip" in kept[0]:
-        batch["clip"] = torch.tensor([sample["clip"] for sample in kept], dtype=torch.int64)
+    numbers = ("label", "index", "seed", *(["clip"] if kept and "clip" in kept[0] else ()))
+    for name in numbers:
+        values = [sample[name] for sample in kept]  # type: ignore[literal-required]
+        batch[name] = torch.tensor(values, dtype=torch.int64)
     batch["failures"] = [failure for sample in samples for failure in sample.get("failures", ())]
     counted = [sample["differences"] for sample in kept if "differences" in sample]
     if counted:
@@ -244,7 +236,7 @@ def collate_boxes(samples: list[PackedSample]) -> dict[str, Any]:
     """Stack samples of :class:`~sce_video.datasets.AVADataset` like :func:`collate_views`.
 
     The result also contains ``boxes``, N tensors (n_i, 4), and ``actions``, N tensors (n_i, 80).
-    Test frames differ in shape, so their batch_size must be 1.
+    For testing, batch_size must be 1, because frames of different videos differ in shape.
     """
     kept = [sample for sample in samples if sample["inputs"] is not None]
     boxes = [sample["boxes"] for sample in kept]

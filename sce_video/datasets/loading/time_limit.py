@@ -1,4 +1,4 @@
-"""A time limit for functions that cannot be interrupted, because they hang in a library."""
+"""A time limit for functions that cannot be interrupted because they may hang in a library."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class AbandonedError(RuntimeError):
 class TimeLimitedCaller:
     """Helper thread that runs functions one after the other, with a time limit.
 
-    A function that exceeds it is abandoned in its (daemon) thread, and the next call gets a new
-    thread: a hanging decoder has released the GIL. An instance may be copied to worker processes.
-    The samples of a batch are one call, in which each sample restarts the limit.
+    If a function exceeds the limit, its daemon thread is abandoned, and the next call starts a new
+    thread. This works because a hanging decoder has released the GIL. The samples of a batch are
+    made by one call, in which each sample restarts the limit. Instances can be copied to workers.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class TimeLimitedCaller:
         self._helper.requests.put((function, answer))
         try:
             while (left := self._end - time.monotonic()) > 0:
-                with suppress(queue.Empty):  # then look whether the limit was restarted
+                with suppress(queue.Empty):  # then check whether the limit was restarted
                     value, error = answer.get(timeout=min(left, seconds))
                     break
             else:
@@ -60,10 +60,10 @@ class TimeLimitedCaller:
         return value
 
     def restart(self, seconds: float) -> None:
-        """Set the limit to ``seconds`` from now. The function that :meth:`call` runs may call this.
+        """Set the limit to ``seconds`` from now, from within the function that :meth:`call` runs.
 
-        A limit that follows on ``math.inf`` may be noticed later, by up to the ``seconds`` of the
-        call. AbandonedError is raised if the limit was exceeded before.
+        If the previous limit was ``math.inf``, exceeding the new limit may be noticed late, by up
+        to the ``seconds`` of the call. AbandonedError is raised if the previous limit was exceeded.
         """
         helper = threading.current_thread()
         if not isinstance(helper, _Helper) or helper.caller() is not self or helper.abandoned:
@@ -71,7 +71,7 @@ class TimeLimitedCaller:
         self._end = time.monotonic() + seconds
 
     def close(self) -> None:
-        """End the helper thread once it is idle."""
+        """End the helper thread when it is idle."""
         if self._helper is not None and self._pid == os.getpid():
             self._helper.requests.put(None)
         self._helper = None
@@ -81,7 +81,7 @@ class TimeLimitedCaller:
 
 
 class _Helper(threading.Thread):
-    """Thread that answers requests until it gets None."""
+    """Thread that answers requests until it receives None."""
 
     def __init__(self, caller: TimeLimitedCaller) -> None:
         super().__init__(daemon=True, name="time-limited")

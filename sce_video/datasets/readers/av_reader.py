@@ -1,10 +1,11 @@
-"""The default reader: PyAV (FFmpeg), exact timestamps, every format FFmpeg supports."""
+"""The default reader, which uses PyAV (FFmpeg) and has exact timestamps."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import islice
 from typing import Any, Unpack
 
@@ -12,7 +13,12 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from sce_video.datasets.readers.av_file import AvStream, NoRestartPointError, WrongIndexError
+from sce_video.datasets.readers.av_file import (
+    AvFile,
+    AvStream,
+    NoRestartPointError,
+    WrongIndexError,
+)
 from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
     STREAMED_FRAMES,
@@ -30,15 +36,15 @@ from sce_video.registry import READERS
 
 
 def orientation_of(frame: av.VideoFrame) -> int:
-    """Return how a frame is displayed, one of the eight orientations of its display matrix.
+    """Return how a frame is displayed, one of the eight orientations of a display matrix.
 
     0 to 3 are quarter turns counter-clockwise. From 4 on, the frame is mirrored left to right
-    before it is turned by 0 to 3 quarters, as front cameras require.
+    before it is turned by 0 to 3 quarters, as in videos of front cameras.
     """
     matrix = frame.side_data.get("DISPLAYMATRIX")
     if matrix is None:
         return 0
-    # Column x of row y is displayed at column a x + c y and row b x + d y, plus an offset.
+    # The pixel in column x and row y is displayed in column a x + c y and row b x + d y.
     a, b, _, c, d = np.frombuffer(matrix, dtype=np.int32)[:5].tolist()
     if a * d >= b * c:
         return round(frame.rotation / 90) % 4
@@ -47,16 +53,20 @@ def orientation_of(frame: av.VideoFrame) -> int:
 
 
 def upright(array: np.ndarray, orientation: int) -> np.ndarray:
-    """Show an array (H, W, ...) in an orientation of :func:`orientation_of`, without a copy."""
+    """Turn an array (H, W, ...) by a value of :func:`orientation_of`, without a copy."""
     return np.rot90(array[:, ::-1] if orientation >= 4 else array, k=orientation % 4)
 
 
 class AvFrames(DecodedFrames):
-    """Decoded frames of a reader. They stay valid after the reader is closed.
+    """Decoded frames of a reader, which stay valid after the reader is closed.
 
-    ``size`` is the displayed height and width. None means the size of the first frame, to which all
-    frames are scaled. ``orientation`` is a value of :func:`orientation_of` for all frames. None
-    uses each frame's metadata.
+    Args:
+        frames: The decoded frames.
+        size: Displayed height and width, to which all frames are scaled. None uses the size of the
+            first frame.
+        num_threads: Number of threads that convert a frame to RGB.
+        orientation: Value of :func:`orientation_of` for all frames. None uses each frame's
+            metadata.
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class AvFrames(DecodedFrames):
 
     @property
     def first(self) -> av.VideoFrame:
-        """Return the first frame, as it was decoded."""
+        """Return the first decoded frame."""
         return self._frames[0]
 
     @property
@@ -91,26 +101,26 @@ class AvFrames(DecodedFrames):
         frame = self._frames[index]
         orientation = self._orientation_of(frame)
         height, width = self.size[::-1] if orientation % 2 else self.size
-        # By default, every reformatter starts its own thread pool, which takes many times longer
-        # than converting one frame.
+        # By default, every reformatter starts a thread pool, which takes much longer than
+        # converting a frame.
         rgb = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )
-        plane: Any = rgb.planes[0]  # a view, where to_ndarray would copy padded rows
+        plane: Any = rgb.planes[0]  # a view, because to_ndarray would copy padded rows
         strides = (plane.line_size, 3, 1)
         array: np.ndarray = np.ndarray((height, width, 3), np.uint8, plane, strides=strides)
         return np.ascontiguousarray(upright(array, orientation)) if orientation else array
 
 
 class HeldFrames:
-    """Limit on the memory of the frames that one call has decoded and keeps."""
+    """Limit on the memory of the decoded frames that one call keeps."""
 
     def __init__(self, path: str, limits: DecodeLimits) -> None:
         self._path, self._limits = path, limits
         self._count = self._bytes = 0
 
     def checked(self, frame: av.VideoFrame) -> av.VideoFrame:
-        """Return the frame; VideoDecodeError if it, or all frames together, are too large."""
+        """Return the frame; VideoDecodeError if it is too large, or all frames together are."""
         self._limits.check_frame(self._path, frame.height, frame.width)
         self._count += 1
         self._bytes += frame.width * frame.height * frame.format.padded_bits_per_pixel // 8
@@ -122,21 +132,20 @@ class HeldFrames:
 class AvReader(VideoReader):
     """Reader of videos that uses PyAV.
 
-    The table of timestamps comes from the index of an mp4, mov or AVI file, so that only the media
-    data that leads to requested frames is read. Otherwise it comes from the packets, which are read
-    without decoding: once if they fit into 64 MiB, and once per process for a larger file. Variable
-    frame rates are exact. Time continues if a file's clock restarts or jumps, as in joined
-    recordings.
+    The timestamps come from the index of an mp4, mov or AVI file, so that only the media data of
+    requested frames is read. In any other file, the packets are read without decoding them: once
+    per reader if they fit into 64 MiB, otherwise once per process. Variable frame rates are exact.
+    Time continues if a file's clock restarts or jumps, as in joined recordings.
 
-    Decoding starts at the last restart point at or before a requested frame, and seeks if another
-    one lies between two requested frames. At a restart point, all later frames come out the same
-    (:func:`~.frame_table.is_restart_point`), while the container's own flags are wrong with intra
-    refresh. Frames that no other frame refers to (most B frames) are not decoded unless requested,
-    which saves a third of the time on Kinetics.
+    Decoding starts at the last restart point at or before a requested frame, and seeks if there is
+    another restart point between two requested frames. All frames after a restart point are exact
+    (:func:`~.frame_table.is_restart_point`). The key-frame flags of the container are not used,
+    because they are wrong with intra refresh. Frames that no other frame refers to (most B frames)
+    are decoded only if they are requested, which saves a third of the time on Kinetics.
 
-    In an AVI file with B frames, the demuxer makes up timestamps that do not match the frames. Such
-    a file, and a file with two equal timestamps, is decoded from its start and the frames are
-    counted. Without any timestamps, frames are spaced evenly.
+    For an AVI file with B frames, the demuxer makes up timestamps that do not match the frames.
+    Such a file, and a file with two equal timestamps, is decoded from its start, and its frames are
+    counted. Without timestamps, frames are spaced evenly.
     """
 
     _pts: np.ndarray  # (F,) int64, timestamps of the frames in display order
@@ -144,13 +153,13 @@ class AvReader(VideoReader):
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         check_regular_file(path)
         super().__init__(path, **options)
-        correction = options.get("correction")
+        correction = self.correction
         self._closed = False
-        #: Whether frames are found by counting from the start, not by timestamp.
+        #: Whether frames are found by counting them, and not by their timestamps.
         self.by_count = False
         self._stream = AvStream(path, self.num_threads, self.deadline, self.limits)
         try:
-            # A correction refers to the table of packets, from which the index may differ.
+            # A correction refers to the table of packets, which may differ from the index.
             self._take_table(use_index=correction is None)
             if correction is not None:
                 if correction[-1] >= len(self._pts):
@@ -164,7 +173,7 @@ class AvReader(VideoReader):
             raise
 
     def _take_table(self, use_index: bool) -> None:
-        """Read the table of timestamps; count the frames if the packets have none."""
+        """Read the timestamps; count the frames if the packets have no timestamps."""
         found = self._stream.read_table(use_index)
         table, file = self._stream.table, self._stream.file
         rate = file.stream.average_rate or file.stream.guessed_rate
@@ -182,26 +191,37 @@ class AvReader(VideoReader):
         self._order = table.display_order
         self._pts = self._shown = table.pts[self._order]
         self.by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
-        base = file.stream.time_base
-        numerator, denominator = (base.numerator, base.denominator) if base else (1, 1000)
-        # integer * integer / integer: correctly rounded, so frame 64 at 25 fps is exactly 2.56
+        numerator, denominator = self.tick.numerator, self.tick.denominator
+        # integer * integer / integer is correctly rounded, so frame 64 at 25 fps is exactly 2.56
         self.timestamps = (self._pts - self._pts[0]) * numerator / denominator
         last = table.last_duration * numerator / denominator
-        if last <= 0:  # not stated: the median distance of the frames
+        if last <= 0:  # not stated, so use the median distance of the frames
             last = float(np.median(np.diff(self.timestamps))) if len(self._pts) > 1 else 1 / fps
         self.duration = float(self.timestamps[-1]) + last
 
     @property
-    def facts(self) -> tuple[str, str, int, float]:
-        """Return container, codec, pixels per frame and mean distance of key frames."""
-        codec = self._stream.file.codec
-        keys = max(1, int(self._stream.table.is_key.sum()))
-        pixels = (codec.width or 0) * (codec.height or 0)
-        return self._stream.file.format, codec.name, pixels, len(self._pts) / keys
+    def file(self) -> AvFile:
+        """Return the open file, with FFmpeg's stream and decoder."""
+        return self._stream.file
+
+    @property
+    def tick(self) -> Fraction:
+        """Return the seconds of one unit of the container's timestamps."""
+        return Fraction(self.file.stream.time_base or Fraction(1, 1000))
+
+    @property
+    def key_distance(self) -> float:
+        """Return the mean distance of key frames, in frames."""
+        return len(self._pts) / max(1, int(self._stream.table.is_key.sum()))
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Return the size in bytes of the packets that the last pass has decoded."""
+        return self._stream.decoded_bytes
 
     @property
     def stated_duration(self) -> float | None:
-        # FFmpeg computes the duration from the first and the last timestamp.
+        # If the clock restarts, FFmpeg computes it from the first and the last timestamp.
         return None if self.restarts else self._stream.file.stated_duration
 
     @property
@@ -211,10 +231,10 @@ class AvReader(VideoReader):
 
     @property
     def random_access_at_keys(self) -> bool:
-        """Return whether decoding can start at every key frame and return all later frames."""
-        # Frames may depend on where decoding started: if it cannot start at every key frame (intra
-        # refresh), if frames decoded after a key frame are displayed before it, or if the second
-        # key frame of h264 is not an IDR picture (open GOP).
+        """Return whether all frames after every key frame are exact if decoding starts there."""
+        # They are not if some key frames are no restart points (intra refresh), if frames that are
+        # decoded after a key frame are displayed before it, or if the second key frame of h264 is
+        # not an IDR picture (open GOP).
         if self.by_count or self._pts[0] < 0 or self.has_false_keys:
             return False
         table = self._stream.table
@@ -233,7 +253,7 @@ class AvReader(VideoReader):
         try:
             self._stream.drop_false_keys()
         except WrongIndexError:
-            return True  # the flags of the index are unknown
+            return True  # unknown, because the index is wrong
         return self._stream.table.false_keys
 
     @property
@@ -251,8 +271,8 @@ class AvReader(VideoReader):
         try:
             frames = None if self.by_count else self._find_by_pts(indices)
             if frames is None:
-                if not self.by_count:  # the timestamps failed: count the frames instead
-                    self._stream.reopen(quick=False)  # a decoder may keep state of its first frame
+                if not self.by_count:  # the timestamps are wrong, so count the frames
+                    self._stream.reopen(quick=False)  # a decoder may keep the state of its start
                     found = [frame.pts for frame in self._stream.frames_from(0)]
                     if len(found) < len(self._pts):
                         raise self._frame_count_error(found)
@@ -268,15 +288,12 @@ class AvReader(VideoReader):
     def stream(
         self, indices: np.ndarray, patience: float | None = None
     ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
-        found = self._in_order(self._check_indices(indices), patience)
+        found = self.frames(indices, patience)
         before, count = self.damaged, 0
-        try:
-            while part := list(islice(found, STREAMED_FRAMES)):
-                numbers, count = np.array([number for number, _ in part]), count + len(part)
-                yield numbers, self._lazy_frames([frame for _, frame in part])
-            check_damage(self.path, self.damaged - before, count)
-        except (av.FFmpegError, OSError) as error:
-            raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
+        while part := list(islice(found, STREAMED_FRAMES)):
+            numbers, count = np.array([number for number, _ in part]), count + len(part)
+            yield numbers, self._lazy_frames([frame for _, frame in part])
+        check_damage(self.path, self.damaged - before, count)
 
     def _lazy_frames(self, frames: list[av.VideoFrame]) -> AvFrames:
         self.damaged += sum(frame.is_corrupt for frame in frames)
@@ -284,10 +301,28 @@ class AvReader(VideoReader):
         self._size = found.size
         return found
 
+    def frames(
+        self, indices: np.ndarray, patience: float | None = None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Decode any number of frames in one ordered pass, without converting them to RGB.
+
+        The arguments, and the frames that are left out, are the same as for :meth:`stream`.
+
+        Yields:
+            Number of a frame, and the decoded frame.
+
+        Raises:
+            VideoDecodeError: If a frame is too large, or the file can no longer be read.
+        """
+        try:
+            yield from self._in_order(self._check_indices(indices), patience)
+        except (av.FFmpegError, OSError) as error:
+            raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
+
     def _in_order(
         self, indices: np.ndarray, patience: float | None
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """Yield number and frame of the ``indices`` that exist. Each packet is read once."""
+        """Yield the number and the decoded frame of each index that exists."""
         left = indices
         if not self.by_count:
             stamps = self._pts[indices]
@@ -307,8 +342,7 @@ class AvReader(VideoReader):
                         yield number, frame
                 return
             except (WrongIndexError, NoRestartPointError):
-                # The packets differ from the table, so read the table from them and count the
-                # frames.
+                # The packets differ from the table, so read a new table and count the frames.
                 self._stream.reopen(quick=False)
                 self._take_table(use_index=False)
         wanted = set(left.tolist())
@@ -321,7 +355,7 @@ class AvReader(VideoReader):
     def _patiently(
         self, frames: Iterator[av.VideoFrame], patience: float | None
     ) -> Iterator[av.VideoFrame]:
-        """Yield frames of an allowed size; the time limit begins again with each of them."""
+        """Yield frames of an allowed size. The time limit starts again for each frame."""
         while True:
             self._stream.deadline = None if patience is None else time.monotonic() + patience
             frame = next(frames, None)
@@ -335,7 +369,7 @@ class AvReader(VideoReader):
         try:
             try:
                 return self._frames_of(self._pts[indices])
-            except NoRestartPointError:  # now read which packets are restart points
+            except NoRestartPointError:  # find out which packets are restart points
                 self._stream.drop_false_keys()
                 return self._frames_of(self._pts[indices])
         except WrongIndexError:
@@ -361,14 +395,14 @@ class AvReader(VideoReader):
         return frames if len(frames) == len(found) else None
 
     def _stretches(self, wanted: np.ndarray) -> list[tuple[int, int]]:
-        """Return first and last packet of each stretch that is decoded without a seek.
+        """Return the first and last packet of each stretch that is decoded without seeking.
 
         ::
 
             packets   K . . . . K . . . . K . . . .
             wanted          x x               x x      two stretches: 0 to 4, 10 to 12
 
-        A new stretch begins where a key frame follows the last packet needed so far.
+        A new stretch begins if there is a key frame after the last packet that is needed so far.
         """
         packets = self._order[np.searchsorted(self._shown, wanted)]
         keys = np.flatnonzero(self._stream.table.is_key)

@@ -1,4 +1,4 @@
-"""The interface that all video readers share, their errors, and limits of memory and time."""
+"""The common interface of all video readers, their errors, and limits of memory and time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 class VideoDecodeError(UserError, RuntimeError):
     """A file from which no usable frame can be decoded.
 
-    ``reason`` describes the problem in a few words, without the path. If it is None, ``path`` is
-    the whole message "path: reason", because torch and pickle rebuild exceptions like this.
-    ``permanent`` is True if the error does not depend on the requested frames, so the file need not
-    be tried again.
+    Attributes:
+        path: Path of the file. Torch and pickle rebuild an exception from its whole message
+            "path: reason", so the constructor also accepts that as its only argument.
+        reason: Description of the problem in a few words, without the path.
+        permanent: Whether the error does not depend on the requested frames, so that the file need
+            not be tried again.
     """
 
     def __init__(self, path: str, reason: str | None = None, permanent: bool = True) -> None:
@@ -47,11 +49,16 @@ class VideoTimeoutError(VideoDecodeError):
 
 
 class FrameCountError(RuntimeError):
-    """A file contains fewer frames than the ``promised`` timestamps of its container (internal).
+    """A file contains fewer frames than its container promises.
 
-    The dataset catches it and runs the pipeline again. It passes ``correction`` to the reader: (F,)
-    int64, rows of the table whose frames exist for the same backend. The sample is then drawn from
-    the frames that exist, at ``timestamps``, (F,) float64 seconds.
+    The dataset runs the pipeline again and passes ``correction`` to a reader of the same backend.
+    The sample is then drawn only from the frames that exist.
+
+    Attributes:
+        path: Path of the file.
+        promised: Number of frames that the container promises.
+        timestamps: (F,) float64, seconds of the frames that exist.
+        correction: (F,) int64, numbers of the frames that exist in the reader's timestamps.
     """
 
     def __init__(
@@ -65,22 +72,22 @@ class FrameCountError(RuntimeError):
 
 
 class TooManyBadFilesError(UserError, RuntimeError):
-    """Error for more undecodable files than allowed, in total or when replacing one sample."""
+    """More files than allowed cannot be decoded, in total or in the replacements for a sample."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message_from_worker(message, type(self)))
 
 
-#: Largest number of pixels in an image. Cameras have up to 100 million.
+#: Largest number of pixels in an image. Photos have up to 100 million.
 MAX_IMAGE_PIXELS = 2**27
-#: Largest number of bytes of decoded frames that a reader may hold at a time, 170 frames of 4K
-#: video in yuv420p.
+#: Largest size in bytes of the decoded frames that a reader may hold at a time, such as 170 frames
+#: of 4K video in yuv420p.
 MAX_HELD_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True)
 class DecodeLimits:
-    """Limits on the memory for reading a file. Even a tiny file may state any frame size."""
+    """Limits on the memory for reading a file, because a tiny file may state any frame size."""
 
     #: Largest number of pixels in a frame, height x width.
     max_pixels: int = MAX_PIXELS
@@ -103,7 +110,7 @@ class DecodeLimits:
             )
 
     def check_held(self, path: str, frames: int, num_bytes: int) -> None:
-        """Raise :class:`VideoDecodeError` if the frames held take too many bytes together."""
+        """Raise :class:`VideoDecodeError` if decoded frames take too many bytes."""
         if num_bytes > self.max_held_bytes:
             raise VideoDecodeError(
                 path,
@@ -114,14 +121,14 @@ class DecodeLimits:
 
 
 FALLBACK_FPS = 25.0
-#: Number of frames that :meth:`VideoReader.stream` returns at a time, in full size.
+#: Number of frames that :meth:`VideoReader.stream` returns at a time.
 STREAMED_FRAMES = 16
 
 
 class DecodedFrames(ABC):
-    """Decoded frames, each converted to RGB when it is indexed."""
+    """Decoded frames, which are converted to RGB when they are indexed."""
 
-    #: Height and width of each frame as displayed, pixels.
+    #: Displayed height and width of each frame in pixels.
     size: tuple[int, int]
 
     @abstractmethod
@@ -130,19 +137,20 @@ class DecodedFrames(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> np.ndarray:
-        """Return a read-only frame, uint8 (H, W, 3). :meth:`reduce` may have reduced its sides."""
+        """Return a read-only frame, uint8 (H, W, 3), which :meth:`reduce` may have made smaller."""
 
     def reduce(self, reduction: float) -> int:
-        """Decode frames smaller if the format makes it cheap. Call this before indexing frames.
+        """Reduce the size at which frames are decoded, if the format makes this cheap.
+
+        Call this method before indexing frames.
 
         Returns:
-            The factor, which is at most ``reduction`` and leaves as many pixels as are needed.
-            Frames have 1/factor of their height and width, rounded up.
+            Factor, at most ``reduction``, by which height and width are divided and rounded up.
         """
         return 1
 
     def stacked(self, path: str, limits: DecodeLimits) -> np.ndarray:
-        """Return all frames, (n, H, W, 3) uint8; VideoDecodeError with ``path`` if too large."""
+        """Return all frames, (n, H, W, 3) uint8; VideoDecodeError if they are too large."""
         limits.check_held(path, len(self), len(self) * math.prod(self.size) * 3)
         frames = np.empty((len(self), *self.size, 3), dtype=np.uint8)
         for i, frame in enumerate(frames):
@@ -151,7 +159,7 @@ class DecodedFrames(ABC):
 
 
 class ArrayFrames(DecodedFrames):
-    """Frames that are RGB arrays already, (n, H, W, 3) uint8."""
+    """Frames that are already an RGB array, (n, H, W, 3) uint8."""
 
     def __init__(self, frames: np.ndarray) -> None:
         self._frames = frames
@@ -168,7 +176,7 @@ class ArrayFrames(DecodedFrames):
 class FrameBatch:
     """Frames of a video with the times at which they are displayed."""
 
-    #: (n, H, W, 3) uint8 RGB on the CPU, rotated as the file's metadata says.
+    #: (n, H, W, 3) uint8 RGB on the CPU, rotated according to the file's metadata.
     frames: Tensor
     #: (n,) float64, start of each frame in seconds from the start of the video's first frame.
     timestamps: Tensor
@@ -182,49 +190,53 @@ class FrameBatch:
 class ReaderOptions(TypedDict, total=False):
     """Options with which every reader is opened."""
 
-    #: Threads of the decoder; 1 by default, which is best when loader workers use all cores.
+    #: Number of threads of the decoder. The default, 1, is best if loader workers use all cores.
     num_threads: int
-    #: ``FrameCountError.correction`` of an earlier attempt with the same reader.
+    #: ``FrameCountError.correction`` of an earlier attempt with the same backend.
     correction: np.ndarray | None
     #: Value of ``time.monotonic()`` after which reading raises.
     deadline: float | None
-    #: How large frames may be; None for the defaults.
+    #: Limits on the size of frames; None for the defaults.
     limits: DecodeLimits | None
 
 
 class VideoReader(ABC):
-    """An open video: a table of timestamps, and frames by their index in that table.
+    """An open video: the timestamps of all frames, and the frames by number.
 
-    A reader is a class registered in :data:`sce_video.registry.READERS`; the registered name is the
-    value of ``--backend``. :func:`~sce_video.datasets.readers.open_reader` builds it from a path
-    and :class:`ReaderOptions`; VideoDecodeError if the file cannot be opened.
+    A reader is a class that is registered in :data:`sce_video.registry.READERS`. Its registered
+    name is the value of ``--backend``. :func:`~sce_video.datasets.readers.open_reader` builds it
+    from a path and :class:`ReaderOptions`. It raises VideoDecodeError if the file cannot be opened.
     """
 
     #: Module that must be importable for the reader to work; empty if none is needed.
     library: str = ""
-    #: Requirements of the library, for the error message if it cannot be imported.
+    #: Requirements of the library, for the message if it cannot be imported.
     import_hint: str = ""
 
     path: str
-    #: (F,) float64, start of every frame in seconds, ascending, the first is 0.
+    #: (F,) float64, start of every frame in seconds, ascending from 0.
     timestamps: np.ndarray
     #: Seconds from the first frame's start to the last frame's end.
     duration: float
-    #: Frames returned so far in which the decoder concealed errors.
+    #: Number of returned frames in which the decoder concealed errors.
     damaged: int = 0
     num_threads: int = 1
+    correction: np.ndarray | None = None
     deadline: float | None = None
     limits: DecodeLimits = DecodeLimits()
     _size: tuple[int, int] | None = None
 
-    def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
-        unknown = options.keys() - ReaderOptions.__annotations__.keys()
-        if unknown:  # a misspelt name would have no effect
-            raise TypeError(f"readers have no option {', '.join(sorted(unknown))}")
-        self.path = path
-        self.num_threads = options.get("num_threads", 1)
-        self.deadline = options.get("deadline")
-        self.limits = options.get("limits") or DecodeLimits()
+    def __init__(
+        self,
+        path: str,
+        *,
+        num_threads: int = 1,
+        correction: np.ndarray | None = None,
+        deadline: float | None = None,
+        limits: DecodeLimits | None = None,
+    ) -> None:
+        self.path, self.num_threads, self.correction = path, num_threads, correction
+        self.deadline, self.limits = deadline, limits or DecodeLimits()
 
     @classmethod
     def importable(cls) -> bool:
@@ -236,7 +248,7 @@ class VideoReader(ABC):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Return the frames' displayed height and width, after the rotation in the metadata."""
+        """Return the displayed height and width of the frames."""
         if self._size is None:
             frames = self.read(np.zeros(1, dtype=np.int64))
             self._size = (int(frames.shape[1]), int(frames.shape[2]))
@@ -244,29 +256,29 @@ class VideoReader(ABC):
 
     @property
     def height(self) -> int:
-        """Return the displayed height of the frames, pixels."""
+        """Return the displayed height of the frames in pixels."""
         return self.size[0]
 
     @property
     def width(self) -> int:
-        """Return the displayed width of the frames, pixels."""
+        """Return the displayed width of the frames in pixels."""
         return self.size[1]
 
     @property
     def stated_duration(self) -> float | None:
-        """Return the seconds that the container states, or None. A truncated file is shorter."""
+        """Return the duration that the container states, which truncated files lack; or None."""
         return None
 
     @property
     def restarts(self) -> int:
-        """Return how often the file's clock restarts or jumps. Time continues there."""
+        """Return how often the file's clock restarts or jumps. The timestamps continue there."""
         return 0
 
     @abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Decode frames in one pass: (n, H, W, 3) uint8 RGB, rotated as the file's metadata says.
+        """Decode frames in one pass: (n, H, W, 3) uint8 RGB, rotated according to the metadata.
 
-        ``indices``, (n,) integers, are strictly ascending, each in ``[0, F)``.
+        ``indices`` are (n,) strictly ascending integers in ``[0, F)``.
 
         Raises:
             FrameCountError: If some of the frames do not exist, although the container lists them.
@@ -275,7 +287,7 @@ class VideoReader(ABC):
         """
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
-        """Decode frames like :meth:`read`, but convert each to RGB only when it is indexed."""
+        """Decode frames like :meth:`read`, but convert a frame to RGB only when it is indexed."""
         return ArrayFrames(self.read(indices))
 
     def stream(
@@ -283,15 +295,15 @@ class VideoReader(ABC):
     ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
         """Decode any number of frames in one ordered pass. Only some are in memory at a time.
 
-        ``patience`` limits the seconds for decoding up to the next frame (VideoTimeoutError).
+        ``patience`` is the time limit for each frame in seconds. VideoTimeoutError is raised if it
+        is exceeded.
 
         Yields:
             Indices (n,) and their frames, in order. Indices whose frames do not exist, for example
             in a truncated file, are left out.
 
         Raises:
-            VideoDecodeError: If too many of the frames were damaged. It is raised after the last
-                frame.
+            VideoDecodeError: If too many frames are damaged. It is raised after the last frame.
         """
         indices = self._check_indices(indices)
         for part in np.split(indices, range(STREAMED_FRAMES, len(indices), STREAMED_FRAMES)):
@@ -318,13 +330,13 @@ class VideoReader(ABC):
         numbers, places = np.unique(wanted, return_inverse=True)
         try:
             frames = self.read(self._check_indices(numbers))
-        except FrameCountError as error:  # training samples again from existing frames
+        except FrameCountError as error:  # a dataset would sample again from existing frames
             reason = f"only {len(error.timestamps)} of its {error.promised} promised frames decode"
             raise VideoDecodeError(self.path, reason, permanent=False) from error
         if not np.array_equal(numbers, wanted):
             self.limits.check_held(self.path, len(wanted), len(wanted) * frames[0].nbytes)
             frames = frames[places]
-        import torch  # here, because programs that only list or index videos need none
+        import torch  # here, because programs that only list or index videos do not need it
 
         durations = np.diff(self.timestamps, append=self.duration)
         return FrameBatch(
@@ -334,10 +346,10 @@ class VideoReader(ABC):
         )
 
     def frames_played_at(self, seconds: Sequence[float] | np.ndarray | Tensor) -> FrameBatch:
-        """Decode the frames that are displayed at given times, and return them with their times.
+        """Decode the frames that are displayed at some times, and return them with their times.
 
-        A frame is displayed from its timestamp until the next one begins. A time up to a
-        microsecond before a frame counts as the frame's start, because timestamps are rounded.
+        A frame is displayed until the next frame begins. A time up to a microsecond before a frame
+        counts as the start of the frame, because timestamps are rounded.
 
         Args:
             seconds: Times in seconds from the start of the first frame, in any order.
@@ -355,8 +367,8 @@ class VideoReader(ABC):
         outside = times[~((times >= 0) & (times < self.duration))]  # NaN is outside, too
         if outside.size:
             raise ValueError(
-                f"no frame of {self.path} is displayed at {outside[0]:g} s. Give times from 0 s "
-                f"to below {self.duration:g} s"
+                f"no frame of {self.path} is displayed at {outside[0]:g} s. Times must be at least "
+                f"0 s and below {self.duration:g} s"
             )
         return self.frames_at(shown_at(self.timestamps, times))
 
@@ -387,10 +399,10 @@ class VideoReader(ABC):
 
 
 class SegmentReader(VideoReader):
-    """Frames of another reader that begin in ``[start, end)``, seconds, as a video of its own.
+    """Reader of a segment: the frames of another reader that begin in ``[start, end)``, seconds.
 
-    Times count from the first of these frames, which is number ``first`` of the other reader.
-    Closing this reader also closes the other one.
+    Times count from the first frame of the segment, which is frame ``first`` of the other reader.
+    Closing this reader also closes the other reader.
 
     Raises:
         VideoDecodeError: If the video ends before ``start``.
@@ -441,13 +453,13 @@ def check_regular_file(path: str) -> None:
         status = os.stat(path)
     except OSError as error:
         raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
-    if not stat.S_ISREG(status.st_mode):  # opening a FIFO would block for ever
+    if not stat.S_ISREG(status.st_mode):  # opening a FIFO would block forever
         raise VideoDecodeError(path, "is not a regular file")
     if status.st_size == 0:
         raise VideoDecodeError(path, "is empty (0 bytes)")
 
 
-#: Largest share of the frames read in which the decoder may have concealed errors.
+#: Largest share of frames in which the decoder may have concealed errors.
 MAX_DAMAGED_SHARE = 0.1
 
 
@@ -464,27 +476,26 @@ def check_damage(path: str, damaged: int, frames: int) -> None:
 
 
 def check_deadline(path: str, deadline: float | None) -> None:
-    """Raise :class:`VideoTimeoutError` when ``time.monotonic()`` has passed ``deadline``."""
+    """Raise :class:`VideoTimeoutError` if ``time.monotonic()`` has passed ``deadline``."""
     if deadline is not None and time.monotonic() > deadline:
         raise VideoTimeoutError(path, "timed out while decoding")
 
 
 def backend_importable(backend: str) -> bool:
     """Return whether a backend's library can be imported; False for an unknown backend."""
-    kind = READERS.module_dict.get(backend)
-    return kind is not None and kind.importable()
+    return backend in READERS.module_dict and READERS.module_dict[backend].importable()
 
 
 def check_backend(backend: str) -> None:
-    """Raise ValueError for an unknown backend, ImportError for one that is not installed."""
+    """Raise ValueError if a backend is unknown, and ImportError if it is not installed."""
     known = READERS.module_dict
     if backend not in known:
         raise ValueError(f"unknown backend {backend!r}. Choose one of {', '.join(known)}")
     if not backend_importable(backend):
         hint = known[backend].import_hint
         raise MissingPackageError(
-            f"backend {backend!r} cannot be imported here: install it, or choose 'av'"
-            + (f"; {hint}" if hint else "")
+            f"backend {backend!r} cannot be imported here. Install it, or choose 'av'"
+            + (f" ({hint})" if hint else "")
         )
 
 
@@ -492,8 +503,8 @@ def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]
     """Open a video.
 
     Args:
-        path: Path of a regular file, or a segment such as ``a.mp4@12.5-17``, also of another
-            segment.
+        path: Path of a regular file, or a segment such as ``a.mp4@12.5-17``. Segments of segments
+            are allowed.
         backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All readers
             return bit-identical frames. ``av`` was the fastest on every file measured.
         options: Options of a reader, see :class:`~sce_video.datasets.readers.base.ReaderOptions`.

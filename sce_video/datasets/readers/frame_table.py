@@ -1,8 +1,8 @@
-"""The table of a video's frames: the time of each one, and the places where decoding can start.
+"""The table of a video's frames: their times, and the packets at which decoding can start.
 
-It comes from all packets of the stream (:func:`table_from_packets`), or from the index of an mp4,
-mov or AVI file, for which no media data is read (:func:`table_from_index`). Containers flag key
-frames. The packet's header shows whether decoding can start there (:func:`is_restart_point`).
+The table is made from all packets of the stream (:func:`table_from_packets`), or from the index of
+an mp4, mov or AVI file without reading media data (:func:`table_from_index`). Containers flag key
+frames, but only the packet shows whether decoding can start there (:func:`is_restart_point`).
 """
 
 from __future__ import annotations
@@ -19,53 +19,57 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
-#: A clock that jumps ahead by more than this many seconds has restarted, as in the ffmpeg program.
+#: If a clock jumps ahead by more seconds, it has restarted, as in the ffmpeg program.
 _JUMP = Fraction(10)
-#: Between key frames, a clock may go back by up to this many seconds without counting as restarted.
+#: Between key frames, a clock that goes back by up to this many seconds has not restarted.
 _SLIP = Fraction(1, 10)
-_MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
+_MAX_MOOV_BYTES = 256 * 2**20  # larger headers are corrupt
 
 
 @dataclass(frozen=True)
 class FrameTable:
-    """The packets of a video stream, in decoding order."""
+    """The packets of a video stream, in decoding order.
 
-    #: (F,) int64, presentation timestamp of each packet, in the stream's time base; continuous
-    #: where the file's clock restarts.
+    Attributes:
+        pts: (F,) int64, presentation timestamp of each packet in the stream's time base. If the
+            file's clock restarts, the timestamps continue.
+        is_key: (F,) bool, whether decoding can start at a packet.
+        last_duration: Duration of the frame that is displayed last, in the same unit; 0 if it is
+            not stated.
+        hidden: (F,) bool, whether an edit list hides a frame. Such a frame is decoded, because
+            other frames may refer to it. None if no frame is hidden.
+        false_keys: Whether the container also flags packets at which decoding cannot start.
+        stored: (F, 2) int64, offset and size of each packet in the file in bytes; None if packets
+            must be demuxed.
+        restarts: Positions of the packets at which the file's clock restarts or jumps, or None.
+        shifts: (F,) int64, values that were added to the timestamps of the packets because of
+            restarts, or None.
+    """
+
     pts: np.ndarray
-    #: (F,) bool, whether it is a key frame, where decoding can start.
     is_key: np.ndarray
-    #: Duration of the frame displayed last, same unit; 0 if not stated.
     last_duration: int
-    #: (F,) bool, frames cut away by an edit list: decoded, because others refer to them, but never
-    #: displayed. None if there are none.
     hidden: np.ndarray | None = None
-    #: Whether the container flags other packets as key frames too, where decoding cannot start.
     false_keys: bool = False
-    #: (F, 2) int64, offset and size of each packet in the file, in bytes; None where the packets
-    #: must be demuxed.
     stored: np.ndarray | None = None
-    #: Positions of the packets at which the file's clock restarts or jumps; None if it never does.
     restarts: np.ndarray | None = None
-    #: (F,) int64, amounts added to the packets' own timestamps for this reason; None if nothing was
-    #: added.
     shifts: np.ndarray | None = None
 
     @property
     def stored_pts(self) -> np.ndarray:
-        """Return (F,) int64 timestamps as the packets have them in the file."""
+        """Return the timestamps (F,) int64 of the packets in the file."""
         return self.pts if self.shifts is None else self.pts - self.shifts
 
     @property
     def shifts_of_recordings(self) -> list[int]:
-        """Return the shift of each recording between restarts."""
+        """Return the shift of each recording, from one restart to the next."""
         if self.shifts is None or self.restarts is None:
             return [0]
         return self.shifts[[0, *self.restarts]].tolist()
 
     @property
     def display_order(self) -> np.ndarray:
-        """Return indices of the packets whose frames are displayed, sorted by timestamp."""
+        """Return the positions of the packets whose frames are displayed, sorted by timestamp."""
         shown = np.arange(len(self.pts)) if self.hidden is None else np.flatnonzero(~self.hidden)
         return shown[np.argsort(self.pts[shown], kind="stable")]
 
@@ -73,9 +77,9 @@ class FrameTable:
 def table_from_packets(
     rows: list[tuple[int, bool, int, bool]], false_keys: bool = False, clock: Clock | None = None
 ) -> FrameTable:
-    """Return the table of packets (timestamp, key frame, duration and hidden) as a FrameTable.
+    """Return the table of packets, which are given by timestamp, key frame, duration and hidden.
 
-    ``clock`` describes where timestamps are not continuous. None means that they are continuous.
+    ``clock`` finds out where timestamps are not continuous. None means that they are continuous.
     """
     pts, is_key, durations, hidden = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     shown = hidden == 0
@@ -91,16 +95,13 @@ def table_from_packets(
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock of a file's timestamps, which restarts where recordings were joined end to end.
+    """The clock of a file's timestamps, which may restart where recordings were joined."""
 
-    Recorders that lose the signal leave such places, too.
-    """
-
-    #: (F,) float64, decoding time of each packet; NaN if unknown.
+    #: (F,) float64, decoding time of each packet; NaN if it is unknown.
     dts: np.ndarray
-    #: Seconds of one unit.
+    #: Seconds of one unit of the timestamps.
     tick: Fraction
-    #: Whether the container's clock is free-running, as in MPEG-TS, so that jumps mean nothing.
+    #: Whether the container has a free-running clock, as MPEG-TS, so that a jump is not a pause.
     free: bool
 
     def restarts(
@@ -109,8 +110,8 @@ class Clock:
         """Return the positions of the packets at which the clock restarts or jumps, or None.
 
         The clock restarts if a key frame would be displayed before an earlier frame. A free-running
-        clock also jumps if it goes far back or ahead, as in the ffmpeg program. In other containers
-        a long pause is meant as a pause. The arguments are columns of a table.
+        clock also restarts if it jumps far back or ahead, as in the ffmpeg program. In other
+        containers, a jump ahead is a pause. The arguments are columns of a table.
         """
         known = np.flatnonzero(shown & ~np.isnan(self.dts)) if self.free else np.flatnonzero(shown)
         before, stamps = known[:-1], pts[known]
@@ -124,7 +125,7 @@ class Clock:
             return found if found.size else None
         if not early.any():
             return None
-        found, latest = [], stamps[0]  # the latest of the present recording
+        found, latest = [], stamps[0]  # the latest timestamp of the present recording
         for position, stamp in zip(known.tolist(), stamps[1:].tolist(), strict=True):
             if is_key[position] and stamp < latest:
                 found.append(position)
@@ -132,11 +133,11 @@ class Clock:
             latest = max(latest, stamp)
         return np.array(found, dtype=np.int64)
 
-    @np.errstate(over="ignore")  # a damaged file may state any number of 64 bits
+    @np.errstate(over="ignore")  # a damaged file may contain any 64-bit number
     def shifts(
         self, pts: np.ndarray, durations: np.ndarray, shown: np.ndarray, restarts: np.ndarray
     ) -> np.ndarray:
-        """Return (F,) int64 shifts that make timestamps continuous, recording after recording.
+        """Return the shifts (F,) int64 that make timestamps continuous from recording to recording.
 
         ::
 
@@ -145,7 +146,7 @@ class Clock:
         """
         stamps, end = pts.copy(), None
         for part in np.split(np.arange(len(pts)), restarts):
-            # FFmpeg derives a missing timestamp from the next packet, which here belongs to another
+            # FFmpeg derives a missing timestamp from the next packet, which may belong to the next
             # recording.
             delays = pts[part] - self.dts[part]
             foreign = np.abs(delays) > float(_JUMP / self.tick)
@@ -160,27 +161,27 @@ class Clock:
                 stamps[part] += end - stamps[own].min()
             ordered = np.sort(stamps[own])
             duration = int(durations[own[np.argmax(stamps[own])]])
-            if duration <= 0 and len(ordered) > 1:  # not stated: the median distance of the frames
+            if duration <= 0 and len(ordered) > 1:  # not stated, so use the median distance
                 duration = int(np.median(np.diff(ordered)))
             end = ordered[-1] + max(1, duration)
         return stamps - pts
 
 
 def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
-    """Read the table of an mp4, mov or AVI file from the index that FFmpeg reads on opening it.
+    """Make the table of an mp4, mov or AVI file from the index that FFmpeg reads when opening it.
 
-    The index contains offset, decoding time and key-frame flag of each sample, for mp4 after the
-    edit list. The difference to presentation time (``ctts``), which FFmpeg does not expose, is read
-    from the file here. Timestamps are right up to one constant, which the first packet gives (see
-    ``AvStream``). Key-frame flags are the container's, so decoding may not start there.
+    The index contains the offset, decoding time and key-frame flag of each sample, after the edit
+    list was applied. FFmpeg does not expose the difference to the presentation time (``ctts``),
+    which is read from the file here. A constant must be added to the timestamps, which follows from
+    the first packet (see ``AvStream``). Decoding may not be able to start at flagged key frames.
 
     Returns:
-        The table, or None if it is not certain that the packets give the same table: other
-        containers, fragmented files, edit lists that cut or repeat frames, AVI files with B frames,
-        empty samples, truncated files, tables that contradict each other.
+        The table. None if the packets might give a different table, as in other containers,
+        fragmented files, AVI files with B frames, truncated files, or if edit lists cut or repeat
+        frames, samples are empty or tables are inconsistent.
     """
     entries = getattr(stream, "index_entries", None)  # PyAV 18
-    # More frames than bytes: a few bytes of an index can state millions of samples.
+    # A few bytes of an index can state millions of samples, more than the file has bytes.
     file_size = os.path.getsize(path)
     if entries is None or not 0 < len(entries) <= file_size:
         return None
@@ -189,7 +190,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     if name.startswith("mov,"):
         samples = _read_sample_tables(path, stream.id, count)
     elif name == "avi" and not stream.codec_context.has_b_frames:
-        samples = np.ones(count, np.int64), np.zeros(count, np.int64)  # time is counted in frames
+        samples = np.ones(count, np.int64), np.zeros(count, np.int64)  # the unit is a frame
     if samples is None:
         return None
     durations, offsets = samples
@@ -198,16 +199,16 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     if discarded.any() or not sizes.all() or not keys[0]:
         return None
     if (byte_offsets + sizes).max() > file_size:
-        return None  # truncated: the packets tell what is left
+        return None  # a truncated file, of which only the packets can be read
     steps = np.diff(dts)
-    if name == "avi":  # if a frame is missing, the one before it is displayed longer
+    if name == "avi":  # if a frame is missing, the previous frame is displayed longer
         if (steps <= 0).any() or dts[-1] + 1 != stream.frames:
             return None
     elif (steps <= 0).any() or (steps != durations[:-1]).any():
         return None
     pts = dts + offsets
     last = int(durations[np.argmax(pts)])
-    # Without B frames, all times are FFmpeg's own, so no packet needs to be demuxed to check them.
+    # Without B frames, all times are FFmpeg's own, so no packet must be demuxed to check them.
     plain = stream.codec_context.name in ("h264", "hevc") and (offsets == offsets[0]).all()
     stored = np.stack([byte_offsets, sizes], 1) if plain and name != "avi" else None
     return FrameTable(pts, keys.astype(bool), last, stored=stored)
@@ -216,16 +217,15 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
 def _read_sample_tables(
     path: str, track_id: int, count: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Read duration, and presentation minus decoding time, of an mp4 track's ``count`` samples.
+    """Read the durations, and presentation minus decoding times, of an mp4 track's samples.
 
-    The result is None if the header has no such tables. The file may be fragmented or malformed, or
-    list another number of samples.
+    The result is None if the file is fragmented or malformed, or does not list ``count`` samples.
     """
     try:
         with open(path, "rb", opener=regular_file) as file:
             moov = _find_moov(file, os.fstat(file.fileno()).st_size)
         if moov is None or any(kind == b"mvex" for kind, _ in _boxes(moov)):
-            return None  # mvex: a fragmented file, whose samples are mostly listed elsewhere
+            return None  # a fragmented file, whose samples are mostly listed elsewhere
         for kind, track in _boxes(moov):
             if kind != b"trak":
                 continue
@@ -234,7 +234,7 @@ def _read_sample_tables(
                 continue
             table = _child(track, b"mdia", b"minf", b"stbl")
             if struct.unpack_from(">I", _child(table, b"stsd"), 4)[0] != 1:
-                return None  # the decoder's header changes from packet to packet
+                return None  # the decoder's header changes between packets
             durations = _runs(_child(table, b"stts"), "stts", count)
             if any(kind == b"ctts" for kind, _ in _boxes(table)):
                 return durations, _runs(_child(table, b"ctts"), "ctts", count)
@@ -245,13 +245,13 @@ def _read_sample_tables(
 
 
 def _box_head(data: bytes | memoryview, position: int, room: int) -> tuple[int, bytes, int]:
-    """Return size, kind and head bytes of a box; ValueError if it exceeds ``room`` bytes."""
+    """Return size, kind and head size of a box; ValueError if it exceeds ``room`` bytes."""
     size, kind = struct.unpack_from(">I4s", data, position)
     head = 8
     if size == 1:  # a 64-bit size follows
         (size,) = struct.unpack_from(">Q", data, position + 8)
         head = 16
-    elif size == 0:  # all that is left
+    elif size == 0:  # the rest of the file
         size = room
     if not head <= size <= room:
         raise ValueError("a box extends beyond its parent box")
@@ -273,7 +273,7 @@ def _find_moov(file: BinaryIO, file_size: int) -> memoryview | None:
 
 
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield (kind, content) of the consecutive boxes in ``data``."""
+    """Yield the kind and content of each box in ``data``."""
     position = 0
     while position + 8 <= len(data):
         size, kind, head = _box_head(data, position, len(data) - position)
@@ -282,14 +282,14 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _child(data: memoryview, *kinds: bytes) -> memoryview:
-    """Return the first box found by descending through ``kinds``; StopIteration if none."""
+    """Return the first box on a path of ``kinds``; StopIteration if there is none."""
     for wanted in kinds:
         data = next(content for kind, content in _boxes(data) if kind == wanted)
     return data
 
 
 def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
-    """Expand a run-length coded table of (number of samples, value) to one value per sample."""
+    """Expand a run-length coded table to one value per sample."""
     (rows,) = struct.unpack_from(">I", box, 4)
     pairs = np.frombuffer(box, dtype=">i4", count=2 * rows, offset=8).reshape(rows, 2)
     lengths = pairs[:, 0].astype(np.int64)
@@ -299,7 +299,7 @@ def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
 
 
 _START_CODE = b"\0\0\1"
-#: Number of bytes in a packet or unit that are searched for a header.
+#: Number of bytes at the start of a packet or unit that are searched for a header.
 _HEAD_BYTES = 4096
 #: payloadType of a recovery point in an SEI message (H.264, annex D).
 _RECOVERY_POINT = 6
@@ -309,16 +309,11 @@ _RECOVERY_POINT = 6
 class _PictureHeader:
     """Position of the coding type in a picture header."""
 
-    #: Bytes at the start of the header.
-    start_code: bytes
-    #: Distance of the byte with the coding type from the start code.
-    at: int
-    #: Number of bits below the coding type in this byte.
-    shift: int
-    #: Mask of the coding type after the shift.
-    mask: int
-    #: Coding type of a picture that refers to no other picture.
-    intra: int
+    start_code: bytes  # bytes at the start of the header
+    at: int  # distance of the byte with the coding type from the start code
+    shift: int  # number of bits below the coding type in this byte
+    mask: int  # mask of the coding type after the shift
+    intra: int  # coding type of a picture that refers to no other picture
 
 
 #: picture_header of ISO 11172-2 and 13818-2, 6.2.3.
@@ -332,16 +327,16 @@ _PICTURES = {
 
 
 def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -> bool:
-    """Return whether decoding that starts at a key packet gives all later frames unchanged.
+    """Return whether all later frames are exact if decoding starts at a key packet.
 
-    Such packets are, in h264, an IDR picture, or a recovery point (SEI) after zero frames, as in
-    open GOPs; in HEVC, an IDR, CRA or BLA picture; in MPEG-1, MPEG-2 and MPEG-4, an intra picture.
-    For other codecs the container's flag is trusted. The codec's header ``extradata`` defines how
-    NAL units are separated.
+    This is true for IDR pictures and recovery points (SEI) after zero frames, as in open GOPs, in
+    h264; for IDR, CRA and BLA pictures in HEVC; and for intra pictures in MPEG-1, MPEG-2 and
+    MPEG-4. For other codecs, the container's flag is trusted. The codec's header ``extradata``
+    defines how NAL units are separated.
     """
     if codec == "hevc":
         kinds = (unit[0] >> 1 & 63 for unit in nal_units(packet, extradata, 21))
-        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # type of the first slice
+        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # kind of the first slice
     if codec in _PICTURES:
         picture, data = _PICTURES[codec], bytes(packet[:_HEAD_BYTES])
         found = data.find(picture.start_code)
@@ -353,7 +348,7 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
     recovery: int | None = None
     for unit in nal_units(packet, extradata, 4):
         kind = unit[0] & 31
-        if kind in (1, 2, 5):  # the first slice; 5: of an IDR picture
+        if kind in (1, 2, 5):  # the first slice, which has kind 5 in an IDR picture
             return kind == 5 or recovery == 0
         if kind == 6 and recovery is None:
             recovery = _recovery_frames(bytes(unit[1:_HEAD_BYTES]))
@@ -363,10 +358,10 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
 def nal_units(
     packet: bytes | memoryview, extradata: bytes, at: int
 ) -> Iterator[bytes | memoryview]:
-    """Yield the NAL units of a packet, which follow a start code or their length.
+    """Yield the NAL units of a packet, each of which follows a start code or its length.
 
-    In an mp4 or Matroska file, whose header begins with 1, byte ``at`` of the header gives the size
-    of the length field.
+    In an mp4 or Matroska file, whose header begins with 1, byte ``at`` of the header contains the
+    size of the length field.
     """
     if len(extradata) <= at or extradata[0] != 1:
         yield from (unit for unit in bytes(packet).split(_START_CODE)[1:] if unit)
@@ -381,7 +376,7 @@ def nal_units(
 
 def _recovery_frames(sei: bytes) -> int | None:
     """Return an SEI unit's ``recovery_frame_cnt``; None if it contains no recovery point."""
-    sei, position = sei.replace(b"\0\0\3", b"\0\0"), 0  # without emulation prevention
+    sei, position = sei.replace(b"\0\0\3", b"\0\0"), 0  # remove emulation prevention
     while position + 2 <= len(sei):
         kind, position = _sei_number(sei, position)
         size, position = _sei_number(sei, position)
@@ -392,7 +387,7 @@ def _recovery_frames(sei: bytes) -> int | None:
 
 
 def _sei_number(sei: bytes, position: int) -> tuple[int, int]:
-    """Return a payload type or size (bytes of 255 are added up) and the position after it."""
+    """Return a payload type or size, in which bytes of 255 are added up, and the next position."""
     value = 0
     while position < len(sei) and sei[position] == 255:
         value, position = value + 255, position + 1
@@ -400,7 +395,7 @@ def _sei_number(sei: bytes, position: int) -> tuple[int, int]:
 
 
 def _exp_golomb(data: bytes) -> int | None:
-    """Return the first ue(v) of some bytes; None if they end before it does."""
+    """Return the first ue(v) number in some bytes; None if it is incomplete."""
     bits = "".join(f"{byte:08b}" for byte in data)
     zeros = bits.find("1")
     if zeros < 0 or len(bits) < 2 * zeros + 1:

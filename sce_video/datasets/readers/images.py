@@ -1,4 +1,4 @@
-"""Decode image files: single images, and the frames of a folder."""
+"""Decode image files, and read the frames in a folder like a video."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ from sce_video.registry import READERS
 from sce_video.utils.files import regular_file
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
-#: OpenCV's flag for each fraction at which libjpeg can decode by leaving out high frequencies.
+#: OpenCV's flag for each factor by which libjpeg can reduce an image by omitting high frequencies.
 _REDUCED = {1: 0, **{n: getattr(cv2, f"IMREAD_REDUCED_GRAYSCALE_{n}") for n in (2, 4, 8)}}
-#: If OpenCV has this flag, libjpeg writes RGB itself. Otherwise the image is converted afterwards.
+#: If OpenCV has this flag, libjpeg itself writes RGB. Otherwise, the image is converted afterwards.
 _RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)
 
 
 class EncodedImage(DecodedFrames):
-    """A JPEG image in memory. It is decoded when first indexed, smaller after :meth:`reduce`.
+    """A JPEG image that is decoded when it is indexed. No orientation is applied.
 
-    ``encoded`` (n,) uint8 is the content of the file at ``path``, and ``size`` the height and width
-    in its header. No orientation is applied. Decoding raises after ``deadline``
-    (``time.monotonic()``).
+    Args:
+        path: Path of the file, for messages.
+        encoded: (n,) uint8, content of the file.
+        size: Height and width in the header.
+        deadline: Value of ``time.monotonic()`` after which decoding raises; None for no limit.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class EncodedImage(DecodedFrames):
         return 1
 
     def reduce(self, reduction: float) -> int:
-        """Reduce frames by 1, 2, 4 or 8; see :meth:`DecodedFrames.reduce`."""
+        """Reduce the image by 1, 2, 4 or 8, see :meth:`DecodedFrames.reduce`."""
         self._factor = max((factor for factor in _REDUCED if factor <= reduction), default=1)
         self._image = None
         return self._factor
@@ -64,11 +66,11 @@ class EncodedImage(DecodedFrames):
 
 
 def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
-    """Read an image as (H, W, 3) uint8 RGB, upright by its EXIF orientation.
+    """Read an image as (H, W, 3) uint8 RGB, and apply its EXIF orientation.
 
     Raises:
-        VideoDecodeError: If the file cannot be opened or decoded, or the image is too large by its
-            header, which is read before.
+        VideoDecodeError: If the file cannot be opened or decoded, or its header states a size that
+            is too large.
     """
     return _decode(path, _read_encoded(path, limits)[0], cv2.IMREAD_COLOR)
 
@@ -76,11 +78,13 @@ def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
 def open_jpeg(
     path: str, limits: DecodeLimits, deadline: float | None = None
 ) -> EncodedImage | np.ndarray:
-    """Return a JPEG image to decode later, or another or rotated image as (H, W, 3) uint8.
+    """Return a JPEG image that is decoded later, or any other image as (H, W, 3) uint8.
+
+    JPEG images with an EXIF orientation are also decoded immediately.
 
     Raises:
-        VideoDecodeError: If :func:`read_image` would raise it. A JPEG image raises it when it is
-            decoded.
+        VideoDecodeError: If :func:`read_image` would raise it. If a JPEG image cannot be decoded,
+            the error is raised later.
     """
     encoded, size, plain = _read_encoded(path, limits)
     if plain:
@@ -89,8 +93,7 @@ def open_jpeg(
 
 
 def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
-    # Decode from memory, because cv2.imread fills the missing part of a truncated JPEG file with
-    # grey.
+    # Decode from memory, because cv2.imread fills the end of a truncated JPEG file with grey.
     try:
         image = cv2.imdecode(encoded, flags)
     except (cv2.error, MemoryError) as error:
@@ -104,9 +107,9 @@ def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
 
 
 def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[int, int], bool]:
-    """Return an image file's content (n,) uint8, height and width, and whether it is upright JPEG.
+    """Return the content and size of an image, and whether it is a JPEG file without orientation.
 
-    Nothing is decoded. VideoDecodeError is raised if the image is too large by its header.
+    Nothing is decoded. VideoDecodeError is raised if the header states a size that is too large.
     """
     check_regular_file(path)
     try:
@@ -117,9 +120,9 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[in
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             size = (image.height, image.width)
-            # Only JPEG, because pillow would decode a whole PNG file to find its EXIF data.
+            # Pillow would decode a whole PNG file to find its EXIF data.
             upright_jpeg = image.format == "JPEG" and not _is_rotated(image)
-    except Image.DecompressionBombError as error:  # more than pillow ever opens
+    except Image.DecompressionBombError as error:  # Pillow's own limit
         raise VideoDecodeError(path, f"is too large: {error}") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, KeyError) as error:
         raise VideoDecodeError(path, "is not an image that can be decoded") from error
@@ -128,10 +131,10 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[in
 
 
 def _is_rotated(image: Image.Image) -> bool:
-    """Return whether a JPEG file is not upright by its EXIF data."""
+    """Return whether the EXIF data of a JPEG file contain an orientation."""
     try:
         return image.getexif().get(ExifTags.Base.Orientation, 1) != 1
-    except Exception:  # damaged: left to OpenCV, which reads them by itself
+    except Exception:  # damaged EXIF data, which OpenCV also reads
         return True
 
 
@@ -142,9 +145,10 @@ _NUMBERED = re.compile(r"(\d+)\.(?:jpe?g|png)\Z", re.I)
 class FrameFolderReader(VideoReader):
     """Reader of frames that were extracted from a video as ``<anything><number>.jpg``.
 
-    Image number ``first`` is displayed at 0 s, because SlowFast and mmaction2 count the frames of
-    AVA from 1. The next one follows after ``1 / fps``. If a number is missing, the image before it
-    is displayed longer. ``num_threads`` and ``correction`` are not used.
+    Image number ``first`` is displayed at 0 s, and the next image after ``1 / fps`` seconds. The
+    default is 1, because SlowFast and mmaction2 count the frames of AVA from 1. If a number is
+    missing, the previous image is displayed longer. ``num_threads`` and ``correction`` are not
+    used.
 
     Raises:
         VideoDecodeError: If the folder does not exist, has no numbered image, or has a number
@@ -184,7 +188,7 @@ class FrameFolderReader(VideoReader):
             except VideoDecodeError as error:
                 raise VideoDecodeError(self.path, f"{name} {error.reason}", False) from error
             held = sum(image.nbytes for image in images)
-            self.limits.check_held(self.path, len(images), 2 * held)  # and once more, stacked
+            self.limits.check_held(self.path, len(images), 2 * held)  # twice, because of np.stack
         shapes = {image.shape for image in images}
         if len(shapes) > 1:
             raise VideoDecodeError(

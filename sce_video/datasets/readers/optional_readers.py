@@ -1,4 +1,4 @@
-"""Readers that decode with another library, or with PyAV if that library is wrong."""
+"""Readers that use other libraries, and PyAV for files that these libraries read wrongly."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.registry import READERS
 
-#: FFmpeg's names of the containers for which the libraries returned the same frames in tests.
+#: FFmpeg's names of the containers for which the libraries returned PyAV's frames in tests.
 _CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
-#: profile_idc of H.264 with 8 bits: baseline, main, extended, high.
+#: Values of profile_idc for H.264 with 8 bits: baseline, main, extended, high.
 _H264_8_BIT = (66, 77, 88, 100)
 
 
 class FallbackReader(VideoReader):
-    """A reader that takes frames from another library and timestamps from PyAV.
+    """A reader that takes timestamps from PyAV and frames from another library.
 
-    The table of timestamps comes from :class:`AvReader`, because other libraries make errors. Files
-    that the library cannot open, or is known to read wrongly, are read only with PyAV. Backends
-    therefore differ only in speed, and their frames are the same.
+    The timestamps of other libraries contain errors. Files that a library cannot open, or is known
+    to read wrongly, are read only with PyAV. Backends therefore differ only in speed.
     """
 
     #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
@@ -42,34 +41,35 @@ class FallbackReader(VideoReader):
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         super().__init__(path, **options)
         fallback = AvReader(path, **options)
-        self._pixels = fallback.facts[2]
+        codec = fallback.file.codec
+        self._pixels = (codec.width or 0) * (codec.height or 0)
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
         self._fallback: AvReader | None = fallback  # None if frames come from the library
-        # With a correction frames are missing, and PyAV knows which ones.
-        trusted = options.get("correction") is None and self.can_read(fallback)
+        # If there is a correction, frames are missing, and it refers to PyAV's frames.
+        trusted = self.correction is None and self.can_read(fallback)
         try:
             if trusted and self._open(path, self.num_threads) == len(fallback.timestamps):
                 fallback.close()
                 self._fallback = None
         except self.errors:
-            pass  # PyAV has opened it, so PyAV reads it
+            pass  # PyAV has opened the file, so it reads the frames
         except BaseException:
             fallback.close()
             raise
 
     @classmethod
     def can_read(cls, av_reader: AvReader) -> bool:
-        """Return whether the library's frames of this file are known to equal PyAV's frames."""
-        container, codec = av_reader.facts[:2]
+        """Return whether the library is known to return PyAV's frames for this file."""
+        container, codec = av_reader.file.format, av_reader.file.codec.name
         if container not in _CONTAINERS or codec not in cls.codecs or av_reader.by_count:
             return False
-        if av_reader.restarts or av_reader.has_false_keys:  # the libraries decode from there
+        if av_reader.restarts or av_reader.has_false_keys:  # the libraries start decoding there
             return False
         try:
             if av_reader.decode(np.zeros(1, dtype=np.int64)).orientation >= 4:
                 return False  # the libraries rotate frames but do not mirror them
         except (VideoDecodeError, FrameCountError):
-            return False  # damaged: PyAV reports it
+            return False  # PyAV reports the damage
         extradata = av_reader.extradata
         if codec not in ("h264", "hevc"):
             return True
@@ -84,11 +84,11 @@ class FallbackReader(VideoReader):
 
     @abstractmethod
     def _open(self, path: str, num_threads: int) -> int:
-        """Open the file with the library, as ``_video``; returns the frames that it reports."""
+        """Open the file with the library as ``_video``, and return the stated number of frames."""
 
     @abstractmethod
     def _read(self, indices: list[int]) -> np.ndarray:
-        """Return frames, (n, H, W, 3) uint8, counted from the start of the file."""
+        """Return frames by number, (n, H, W, 3) uint8."""
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         if self._fallback is None:
@@ -121,17 +121,18 @@ class DecordReader(FallbackReader):
     """Reader that uses decord 0.6.0 for files that it reads correctly, and PyAV for others.
 
     Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files are
-    bit-identical to the other backends' frames. Prefer ``av``, which is faster on every file
+    bit-identical to the frames of other backends. ``av`` was faster on every file that was
     measured.
     """
 
-    # decord 0.6.0 reads no other files for these reasons. It cannot open AV1 or GIF files, and
-    # crashes on some truncated AVI files. Its random access returns wrong frames for files with
-    # open GOPs (MPEG-4 with B frames as encoded by FFmpeg), with intra refresh, with very short
-    # distances between key frames (wmv2, some HEVC), and with negative timestamps (Matroska). Its
-    # colours of interlaced and 10-bit video differ from FFmpeg's. Its timestamps of AVI files with
-    # B frames (UCF101 as published) and of MPEG program streams are unusable. If a file lists more
-    # frames than exist, it may repeat frames or hang until the dataset's time limit.
+    # All other files are read with PyAV for these reasons. decord 0.6.0 cannot open AV1 or GIF
+    # files, and crashes on some truncated AVI files. Its random access returns wrong frames for
+    # files with open GOPs (MPEG-4 with B frames as encoded by FFmpeg), with intra refresh, with
+    # very short distances between key frames (wmv2, some HEVC), and with negative timestamps
+    # (Matroska). Its colours of interlaced and 10-bit video differ from FFmpeg's. Its timestamps of
+    # AVI files with B frames (UCF101 as published) and of MPEG program streams are unusable. If a
+    # file lists more frames than exist, it may repeat frames or hang until the dataset's time
+    # limit.
     library = "decord"
     codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
 
@@ -143,7 +144,7 @@ class DecordReader(FallbackReader):
             frames = av_reader.decode(np.zeros(1, dtype=np.int64))
             return av_reader.random_access_at_keys and not frames.first.interlaced_frame
         except (VideoDecodeError, FrameCountError, StopIteration):
-            return False  # damaged: PyAV reports it
+            return False  # PyAV reports the damage
 
     def _open(self, path: str, num_threads: int) -> int:
         import decord
@@ -162,9 +163,9 @@ class TorchcodecReader(FallbackReader):
     """Reader that uses torchcodec for files that it reads correctly, and PyAV for others.
 
     Its frames of 8-bit h264, HEVC, VP8, VP9 and AV1 in mp4, mov, Matroska and WebM files are
-    bit-identical to the other backends' frames. PyAV reads AVI files with B frames (UCF101 as
-    published), because torchcodec swaps neighbouring frames; MPEG program streams, because it loses
-    frames; and 10-bit video, because its colours differ by 3 levels on average.
+    bit-identical to the frames of other backends. Torchcodec swaps neighbouring frames of AVI files
+    with B frames (UCF101 as published), loses frames of MPEG program streams, and changes the
+    colours of 10-bit video by 3 levels on average, so PyAV reads these files.
     """
 
     library = "torchcodec.decoders"

@@ -1,4 +1,4 @@
-"""The columns of a table of videos, and what a reader needs of a row."""
+"""The columns of a table of videos, the frame index of a row, and the list of rows."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ import numpy as np
 from sce_video.datasets.tables.table import TableError, cannot, read_table
 from sce_video.datasets.video_list import VideoList, video_of
 
-#: Version of the columns and their meaning, stored in the schema's metadata. Rows of another
-#: version are written again.
+#: Version of the columns and their meaning.
 FORMAT = "1"
+#: Key of the version in the schema's metadata.
 FORMAT_KEY = b"sce_video.table"
+#: Column of the packets.
 STREAM = "stream"
-#: Everything that a reader needs from a row besides its packets, in one value
-#: (:meth:`FrameIndex.pack`).
+#: Column of everything else that a reader needs from a row (:meth:`FrameIndex.pack`).
 INDEX = "index"
 _HEAD = struct.Struct("<II")  # CRC-32 of the rest, number of bytes of the JSON
 
 
 def table_path(path: str) -> str:
-    r"""Return a path as the table's text. Bytes that are not UTF-8 are written as ``\xff``."""
+    r"""Return the text of a path in a table. Bytes that are not UTF-8 become ``\xff``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)
 class CodecParameters:
-    """Parameters that a decoder needs besides the packets. Files of one encoder have equal ones."""
+    """Parameters of a decoder, which are usually equal for all files of an encoder."""
 
     #: FFmpeg's name of the decoder.
     codec: str
     #: The codec's header.
     extradata: bytes
-    #: Pixels, as coded in the container.
+    #: Width as stated in the container, in pixels.
     width: int
-    #: Pixels.
+    #: Height as stated in the container, in pixels.
     height: int
-    #: FFmpeg's numbers for range, colour space, primaries and transfer characteristics.
+    #: FFmpeg's numbers of range, colour space, primaries and transfer characteristics.
     colors: tuple[int, int, int, int]
 
 
@@ -53,36 +53,39 @@ class DamagedRowError(ValueError):
 
 @dataclass(frozen=True)
 class FrameIndex:
-    """Places of a row's frames, in the order of display, and details for decoding them."""
+    """Positions of a row's packets in display order, and everything for decoding them.
 
-    #: (F + 1,) int64: packet i is at bytes ``offsets[i]`` to ``offsets[i + 1]``.
+    Attributes:
+        offsets: (F + 1,) int64. Packet i consists of the bytes ``offsets[i]`` to ``offsets[i +
+            1]``.
+        checks: (F,) uint32, CRC-32 of each packet.
+        pts: (F,) int64, timestamps, ascending.
+        is_key: (F,) bool, whether decoding can start at a packet.
+        time_base: Unit of ``pts`` in seconds, numerator and denominator.
+        duration: Seconds from the first frame's start to the last frame's end.
+        parameters: Parameters of the decoder.
+        turns: Orientation of the frames, see :func:`~.av_reader.orientation_of`.
+    """
+
     offsets: np.ndarray
-    #: (F,) uint32, CRC-32 of each packet.
     checks: np.ndarray
-    #: (F,) int64, ascending, in units of the time base.
     pts: np.ndarray
-    #: (F,) bool, where decoding can start.
     is_key: np.ndarray
-    #: Numerator and denominator of the unit of ``pts``, seconds.
     time_base: tuple[int, int]
-    #: Seconds from the first frame's start to the last frame's end.
     duration: float
-    #: Parameters of the decoder.
     parameters: CodecParameters
-    #: Orientation in which frames are displayed: the number of quarter turns counter-clockwise,
-    #: plus 4 if they are mirrored left to right before they are turned.
     turns: int
 
     @property
     def timestamps(self) -> np.ndarray:
-        """Return (F,) float64 seconds. The first is 0, and all equal the file reader's."""
+        """Return the seconds (F,) float64 from the first frame, as the file reader returns them."""
         numerator, denominator = self.time_base
         return (self.pts - self.pts[0]) * numerator / denominator
 
     def packets_for(self, indices: np.ndarray) -> np.ndarray:
-        """Return ascending positions of the packets that must be decoded for some frames.
+        """Return the ascending positions of the packets that must be decoded for some frames.
 
-        Each run goes from the last key frame at or before a wanted frame to that frame::
+        These are the packets from the last key frame at or before a frame to the frame::
 
             packets   K . . . . K . . . .
             wanted        x         x        -> 0 1 2  5 6 7
@@ -99,10 +102,13 @@ class FrameIndex:
     def pack(self) -> bytes:
         """Return the index as one value of the table.
 
-        It consists of the following parts, all little-endian: the CRC-32 of the rest and the length
-        of the JSON, uint32 each; JSON of everything that is not an array, and the number F of
-        ``frames``; F uint32 sizes; F uint32 checksums; F int64 timestamps, unless they have a
-        constant distance ``step``; F uint8 flags of key frames, unless ``all_keys`` is set.
+        The value consists of the following little-endian parts:
+
+        - the CRC-32 of the rest and the length of the JSON, each uint32
+        - JSON of everything that is not an array, including the number F of ``frames``
+        - F uint32 sizes, and F uint32 checksums
+        - F int64 timestamps, unless they have a constant distance ``step``
+        - F uint8 flags of key frames, unless ``all_keys`` is set
         """
         steps = np.unique(np.diff(self.pts))
         even, all_keys = len(steps) < 2, bool(self.is_key.all())
@@ -130,7 +136,7 @@ class FrameIndex:
 
     @classmethod
     def unpack(cls, packed: bytes) -> FrameIndex:
-        """Unpack an index from a value of :meth:`pack`; DamagedRowError for any other value."""
+        """Unpack a value of :meth:`pack`; DamagedRowError if it is damaged."""
         check, length = _HEAD.unpack_from(packed.ljust(_HEAD.size, b"\0"))
         if len(packed) < _HEAD.size or zlib.crc32(memoryview(packed)[4:]) != check:
             raise DamagedRowError("its frame index is damaged")
@@ -163,7 +169,7 @@ class FrameIndex:
 
 
 def schema() -> Any:
-    """Return the ``pyarrow.Schema`` of a table; see docs/tables.md for the columns."""
+    """Return the ``pyarrow.Schema`` of a table. docs/tables.md describes the columns."""
     import pyarrow as pa
 
     from sce_video.datasets.tables.table import import_lance
@@ -186,28 +192,25 @@ _COLUMNS = ("path", "label", "class_name", "failure")
 
 @dataclass(frozen=True)
 class RowList:
-    """The videos of one version of a table."""
+    """The videos in one version of a table."""
 
-    #: Paths and labels, by sample.
-    videos: VideoList
-    #: (N,) int64, row number of each sample in the order of the table.
-    rows: np.ndarray
-    #: Version of the table.
-    version: int
+    videos: VideoList  # paths and labels
+    rows: np.ndarray  # (N,) int64, row number of each video
+    version: int  # version of the table
 
 
 def list_rows(
     table: str, storage_options: Mapping[str, str] | None = None, listed: VideoList | None = None
 ) -> RowList:
-    """Return the rows of a table, or the rows of an annotation list in its order.
+    """List the rows of a table, or the rows of the videos in an annotation list.
 
-    Without a list, the result has all rows except failed imports, sorted by path like a folder. The
-    labels are numbers of the sorted class folders, or the labels of the imported list. With a list,
-    the result has the list's order and labels. A listed video whose import failed is a bad file.
+    Without a list, these are all rows except failed imports, sorted by path like a folder. Labels
+    are ranks of the class folders, or the labels of the imported list. With a list, order and
+    labels are those of the list, and a video whose import failed is a bad file.
 
     Raises:
         TableError: If the table cannot be read, or is not a table of videos.
-        ValueError: If the table has no row, or videos of the list have none.
+        ValueError: If the table contains no video, or lacks a listed video.
         MissingPackageError: If Lance is not installed.
     """
     opened = read_table(table, storage_options)
@@ -220,7 +223,7 @@ def list_rows(
 
     found = _of_content(table, content, opened.version, listed)
     del content
-    pa.default_memory_pool().release_unused()  # or it keeps four times the list
+    pa.default_memory_pool().release_unused()  # otherwise, it keeps four times the list
     return found
 
 
@@ -229,7 +232,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     import pyarrow.compute as pc
 
     paths = content["path"].cast(pa.large_string()).combine_chunks()
-    order = pc.sort_indices(paths)  # stable: equal paths stay in the order of their rows
+    order = pc.sort_indices(paths)  # stable, so equal paths stay in the order of their rows
     ordered = paths.take(order)
     last = pc.not_equal(ordered[:-1], ordered[1:])  # the last row of each path
     newest = order.filter(pa.concat_arrays([last, pa.array([True] * min(1, len(paths)))]))
@@ -240,7 +243,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
             first = table_path(video_of(listed.path(pc.index(kept.is_null(), True).as_py())))
             raise ValueError(
                 f"{kept.null_count} of the {len(listed)} listed videos are not in the table "
-                f"{table!r}, for example {first!r}: import them with sce-video import"
+                f"{table!r}, for example {first!r}. Import them with sce-video import"
             )
         rows = newest.take(kept).to_numpy().astype(np.int64)
         return RowList(listed, rows, version)
@@ -254,7 +257,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     if len(classes):
         labels = pc.fill_null(pc.index_in(names, classes), -1)
     labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
-    shown = paths.take(kept)  # the list is made without a Python object for each path
+    shown = paths.take(kept)  # make the list without a Python object for each path
     _, offsets, data = shown.buffers()
     ends = np.frombuffer(offsets, np.int64)[shown.offset : shown.offset + len(shown) + 1]
     blob = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].copy()
@@ -263,12 +266,12 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
 
 
 def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:
-    """Raise TableError unless a schema's metadata belong to a table of this format."""
-    found = metadata.get(FORMAT_KEY)
-    if found is None:
+    """Raise TableError unless the metadata of a schema contain this format."""
+    if FORMAT_KEY not in metadata:
         raise TableError(f"{table!r} is not a table of videos. Make one with sce-video import")
-    if found.decode() != FORMAT:
+    found = metadata[FORMAT_KEY].decode()
+    if found != FORMAT:
         raise TableError(
-            f"the table {table!r} has format {found.decode()}, but this version of sce_video "
+            f"the table {table!r} has format {found}, but this version of sce_video "
             f"reads format {FORMAT}. Make the table again with sce-video import"
         )

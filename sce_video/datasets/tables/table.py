@@ -1,8 +1,8 @@
 """Open a table in this process if that is safe, otherwise in a separate process.
 
-Lance starts threads, and a process that is forked from one with such threads crashes or hangs when
-it uses Lance. Loader workers are forked. Therefore only loader workers, and programs that imported
-Lance themselves, read with Lance. Any other process starts a separate process that reads.
+Lance starts threads. A process that is forked from a process with such threads crashes or hangs
+when it uses Lance, and loader workers are forked. Therefore, only loader workers and programs that
+have imported Lance use it themselves. Any other process starts a separate process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 from sce_video.datasets.tables import reader_process
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
-#: Options of the object store if the caller does not set them. If the store is too busy for a
-#: request or does not answer it, the request is repeated for 15 seconds with growing random waits.
-#: Lance repeats all of this 4 to 17 times, for one to four minutes.
+#: Default options of the object store. If the store is busy or does not answer, a request is
+#: repeated for 15 seconds with growing random waits. Lance repeats all of this 4 to 17 times, which
+#: takes one to four minutes.
 CLIENT_LIMITS = {
     "connect_timeout": "5 seconds", "request_timeout": "30 seconds",
     "client_max_retries": "100", "client_retry_timeout": "15",
@@ -34,14 +34,13 @@ CLIENT_LIMITS = {
 _FIRST_LIMITS = {"client_max_retries": "3"}
 #: On a disk, two ranges with fewer bytes between them are read by one request.
 BLOCK_SIZE = 1024
-#: The same in an object store. With 64 KiB, a clip reads four times the bytes of its frames, but a
-#: store sends these sooner than it answers ten times as many requests.
+#: The same for an object store. With 64 KiB, a clip reads four times the bytes of its frames. This
+#: is faster than ten times as many requests.
 REMOTE_BLOCK_SIZE = 2**16
-#: Number of simultaneous requests to object storage. A batch of clips needs a dozen for each
-#: sample.
+#: Number of simultaneous requests to object storage. Each sample of a batch needs a dozen requests.
 _IO_THREADS = "128"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.I)
-_LONGEST_REASON = 300  # characters of Lance's message, which may contain a server's whole page
+_LONGEST_REASON = 300  # characters. Messages of Lance may contain a whole page of a server
 
 
 class TableError(UserError, RuntimeError):
@@ -52,15 +51,15 @@ class TableError(UserError, RuntimeError):
 
 
 def is_remote(table: str) -> bool:
-    """Return whether a table lies in object storage: ``s3://bucket/table.lance``, not a path."""
+    """Return whether a table is in an object store, such as ``s3://bucket/table.lance``."""
     return _REMOTE.match(table) is not None
 
 
-_importer = 0  # process that imported Lance by import_lance
+_importer = 0  # id of the process that imported Lance with import_lance
 
 
 def import_lance() -> Any:
-    """Import ``lance`` when a table is opened; raise MissingPackageError if it is missing."""
+    """Import ``lance``; MissingPackageError if it is not installed."""
     global _importer
     if "lance" not in sys.modules:
         _importer = os.getpid()
@@ -76,7 +75,7 @@ def import_lance() -> Any:
 def client_options(
     table: str, storage_options: Mapping[str, str] | None = None
 ) -> dict[str, str] | None:
-    """Return the object store's options for a table; None for a local one.
+    """Return the options of the object store of a table; None for a local table.
 
     Credentials, region and endpoint come from ``storage_options`` or the environment
     (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, ...).
@@ -87,7 +86,7 @@ def client_options(
     given = {key.lower(): str(value) for key, value in (storage_options or {}).items()}
     options = {**CLIENT_LIMITS, **given}
     if table.lower().startswith("s3"):
-        # Lance reads AWS_ENDPOINT; boto3 and the AWS tools read AWS_ENDPOINT_URL.
+        # Lance reads AWS_ENDPOINT, but boto3 and the AWS tools read AWS_ENDPOINT_URL.
         names = ("aws_endpoint", "endpoint", "aws_endpoint_url", "endpoint_url")
         variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
         stated = [*map(given.get, names), *map(os.environ.get, variables)]
@@ -96,7 +95,8 @@ def client_options(
             options["aws_endpoint"] = endpoint
             if endpoint.startswith("http://"):
                 options.setdefault("allow_http", "true")
-        # Lance reads AWS_REGION, and requests the region of a bucket from Amazon for any endpoint.
+        # Without a region, Lance asks Amazon for the region of the bucket, whatever the endpoint
+        # is.
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         region = region or ("us-east-1" if endpoint else None)
         if region and not {"aws_region", "region"} & given.keys():
@@ -110,7 +110,7 @@ def dataset_arguments(
     version: int | None = None,
     block_size: int | None = None,
 ) -> dict[str, Any]:
-    """Return the arguments of ``lance.dataset``, see :func:`read_table`."""
+    """Return arguments for ``lance.dataset``; see :func:`read_table`."""
     block_size = block_size or (REMOTE_BLOCK_SIZE if is_remote(table) else BLOCK_SIZE)
     arguments: dict[str, Any] = {"uri": table, "version": version, "block_size": block_size}
     arguments["storage_options"] = client_options(table, storage_options)
@@ -122,7 +122,7 @@ def dataset_arguments(
 
 
 def cannot(what: str, table: str, error: BaseException) -> str:
-    """Return one line for an error of Lance: ``cannot open the table 's3://...': reason``."""
+    """Return a one-line message for an error of Lance, with advice if the reason is known."""
     reason = " ".join(str(error).split())
     reasons = _REASONS if is_remote(table) else _REASONS[-3:]
     fitting = (text for pattern, text in reasons if re.search(pattern, reason.lower()))
@@ -148,7 +148,7 @@ _REASONS = (
 
 
 class OpenTable:
-    """An open table, read in this process: its ``version``, and the ``metadata`` of its schema."""
+    """A table that is open in this process, with its ``version`` and the schema's ``metadata``."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -156,15 +156,15 @@ class OpenTable:
         self.metadata: Mapping[bytes, bytes] = dict(dataset.schema.metadata or {})
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Return the result of a method of :mod:`~sce_video.datasets.tables.reader_process`."""
+        """Call a method of :mod:`~sce_video.datasets.tables.reader_process`."""
         return reader_process.call_method(self.dataset, method, *arguments)
 
 
 class RemoteTable:
     """Variant of :class:`OpenTable` in a separate process, which ends with this object.
 
-    A call whose thread was abandoned (time limit) keeps its process, and the next call starts
-    another one. OSError means that Lance has raised it, or that the process ended.
+    If a call exceeds its time limit and is abandoned, it keeps its process, and the next call
+    starts another process. OSError means that Lance raised an error, or that the process ended.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
@@ -175,7 +175,7 @@ class RemoteTable:
             self._arguments["version"] = self.version  # for all processes started later
 
     def _start(self) -> Any:
-        """Start a new, idle process; return the table's version and metadata."""
+        """Start an idle process, and return the version and metadata of the table."""
         ours, theirs = multiprocessing.Pipe()
         with theirs:
             process = subprocess.Popen(
@@ -188,7 +188,7 @@ class RemoteTable:
         return self._ask((process, ours), self._arguments)
 
     def _ask(self, idle: tuple[subprocess.Popen, Connection], request: Any) -> Any:
-        """Return the answer of an idle process, which is idle again afterwards."""
+        """Return the answer of an idle process, which is then idle again."""
         process, pipe = idle
         try:
             pipe.send_bytes(pickle.dumps(request, protocol=5))
@@ -196,7 +196,7 @@ class RemoteTable:
         except (EOFError, ConnectionError):
             status = process.wait()
             raise OSError(f"the process that reads the table ended with status {status}") from None
-        if kind == "error" and request is self._arguments:  # it has opened nothing
+        if kind == "error" and request is self._arguments:  # the process has not opened the table
             _end(*idle)
         else:
             self._idle.append(idle)
@@ -205,7 +205,7 @@ class RemoteTable:
         return value
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the table in its process, like :meth:`OpenTable.call`."""
+        """Call a method in the separate process, like :meth:`OpenTable.call`."""
         try:
             idle = self._idle.pop()
         except IndexError:
@@ -230,11 +230,14 @@ def read_table(
     version: int | None = None,
     block_size: int | None = None,
 ) -> OpenTable | RemoteTable:
-    """Open a table for reading, given by a path or by a URI such as ``s3://bucket/table.lance``.
+    """Open a table for reading.
 
-    ``version`` None means the latest. ``storage_options`` are explained at :func:`client_options`.
-    Ranges that are less than ``block_size`` bytes apart are one request. None means 1024, or 65536
-    in an object store.
+    Args:
+        table: Path, or a URI such as ``s3://bucket/table.lance``.
+        storage_options: Options that :func:`client_options` explains.
+        version: Version of the table. None means the latest version.
+        block_size: Number of bytes between two ranges below which they are read by one request.
+            None means 1024, or 65536 in an object store.
 
     Raises:
         TableError: If the table does not exist or cannot be reached.
@@ -246,7 +249,7 @@ def read_table(
 
 
 def make_table(table: str, schema: Any) -> OpenTable | RemoteTable:
-    """Make an empty local table with a ``pyarrow.Schema``. Errors are as for :func:`read_table`."""
+    """Make an empty local table with a ``pyarrow.Schema``; see :func:`read_table` for errors."""
     return _open({"uri": table, "schema": schema})
 
 
@@ -266,7 +269,7 @@ def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
 
 def _may_import() -> bool:
     """Return whether this process may use Lance itself."""
-    if "lance" in sys.modules:  # a child process may inherit it
+    if "lance" in sys.modules:  # a forked process may have inherited it
         return multiprocessing.parent_process() is None or _importer == os.getpid()
-    data = sys.modules.get("torch.utils.data")  # not imported here: a search needs no torch
+    data = sys.modules.get("torch.utils.data")  # not imported, because a search needs no torch
     return data is not None and data.get_worker_info() is not None

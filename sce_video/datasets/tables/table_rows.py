@@ -1,4 +1,4 @@
-"""Rows of a table: read by the process that uses them, and decoded without a file."""
+"""Rows of a table, which each process reads for itself and decodes without a file."""
 
 from __future__ import annotations
 
@@ -49,26 +49,25 @@ from sce_video.datasets.tables.table import (
 )
 
 _ROWS_OF_A_READ = 4
-_READS_AT_ONCE = 20  # number of simultaneous reads, enough for two batches of 32 samples
+_READS_AT_ONCE = 20  # number of simultaneous reads, which is enough for two batches of 32 samples
 
-# Open decoders that are not in use. A table has few kinds of streams, and opening a decoder takes
-# as long as decoding a frame or two. A decoder is dropped if it raised an error or its thread was
-# abandoned.
+# Open decoders that are not in use. The streams of a table have few kinds of parameters, and
+# opening a decoder takes as long as decoding one or two frames. A decoder is dropped if it raised
+# an error or if its thread was abandoned.
 _idle_decoders: OrderedDict[tuple[CodecParameters, int, int], Any] = OrderedDict()
 _idle_lock = Lock()
 _MOST_IDLE = 8
-# Damaged frames may show parts of frames that were decoded before them, even from another row.
-# These decoders flag such frames, and a new decoder repeats the work. Other decoders are not used
-# again.
+# A damaged frame may show parts of frames that were decoded earlier, even from another row. These
+# decoders flag such frames, which are then decoded again with a new decoder. Other decoders are
+# used only once.
 _REUSED = frozenset({"h264", "mpeg4", "vp9", "av1", "libdav1d"})
 
 
 class TableReader(VideoReader):
-    """Reader of a row's frames. They are bit-identical to ``AvReader``'s for the same stream.
+    """Reader of a row's frames, which are bit-identical to the frames of ``AvReader``.
 
-    ``fetch`` receives ascending positions of packets and returns their bytes. A reader that was
-    opened ahead of its sample gets the sample's ``deadline``. The option ``correction`` is not
-    used.
+    ``fetch`` receives ascending positions of packets and returns their bytes. If a reader is opened
+    before its sample is made, its ``deadline`` is set later. The option ``correction`` is not used.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class TableReader(VideoReader):
         return decoded
 
     def close(self) -> None:
-        """Return without doing anything, because a reader keeps no file open."""
+        """Do nothing, because a reader keeps no file open."""
 
 
 def _decode(
@@ -121,9 +120,9 @@ def _decode(
     num_threads: int,
     limits: DecodeLimits,
 ) -> dict[int, av.VideoFrame]:
-    """Return the frames of the wanted timestamps, of (pts, bytes) from a key frame on.
+    """Decode packets (timestamp, bytes) from a key frame on, and return the wanted frames.
 
-    av.FFmpegError if the decoder refuses its parameters or a packet.
+    av.FFmpegError is raised if the decoder refuses its parameters or a packet.
     """
     key, packets = (parameters, num_threads, limits.max_pixels), list(packets)
     with _idle_lock:
@@ -134,7 +133,7 @@ def _decode(
             _keep_idle(key, codec)
             return found
     codec = av.CodecContext.create(parameters.codec, "r")
-    # These parameters would otherwise come from a container.
+    # For a file, the container would set these parameters.
     codec.extradata = parameters.extradata or None
     codec.width, codec.height = parameters.width, parameters.height
     names = ("color_range", "colorspace", "color_primaries", "color_trc")
@@ -150,7 +149,7 @@ def _decode(
 def _decode_with(
     codec: Any, packets: Iterable[tuple[int, bytes | memoryview]], wanted: set[int]
 ) -> tuple[dict[int, av.VideoFrame], bool]:
-    """Decode the wanted frames with an open decoder, and return whether any is damaged."""
+    """Decode with an open decoder, and return the wanted frames and whether any is damaged."""
     found: dict[int, av.VideoFrame] = {}
     count, damaged = 0, False
 
@@ -168,7 +167,7 @@ def _decode_with(
     if len(found) < len(wanted):  # the decoder still holds frames back
         keep(codec.decode(None))
         codec.flush_buffers()
-    elif count > len(wanted):  # it may hold a frame that was not wanted
+    elif count > len(wanted):  # the decoder may hold a frame that was not wanted
         codec.flush_buffers()
     return found, damaged
 
@@ -182,17 +181,20 @@ def _keep_idle(key: tuple[CodecParameters, int, int], codec: Any) -> None:
 
 @dataclass
 class RowData:
-    """Data that has been read from a row."""
+    """Data that was read from a row.
 
-    #: Its frames; None until they are read.
+    Attributes:
+        index: Frame index; None until it is read.
+        failure: Reason why the row cannot be read; empty if it can be read.
+        packets: Bytes of packets by position, which are parts of what a request has read.
+        drawn: Results of the pipeline's first steps, up to sampling clips, by index and seed.
+        reading: Read of packets that is in progress in another thread.
+    """
+
     index: FrameIndex | None = None
-    #: The reason why it cannot be read; empty if it can.
     failure: str = ""
-    #: Bytes by position. They are parts of what one request has read.
     packets: dict[int, memoryview] = field(default_factory=dict)
-    #: Results of the pipeline's first steps up to the clips of a sample, by index and seed.
     drawn: dict[tuple[int, int], PipelineResults] = field(default_factory=dict)
-    #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None
 
 
@@ -200,10 +202,10 @@ Rows = dict[int, RowData]
 
 
 class TableRows:
-    """Rows of one version of a table, by their number.
+    """Rows of one version of a table, by number.
 
-    The table is opened by each process for itself, at its first use. All copies read the same
-    version, so row numbers stay valid while others append. For the arguments see
+    Each process opens the table for itself. All copies read the same version, so row numbers stay
+    valid while other processes append rows. The arguments are explained at
     :func:`~sce_video.datasets.tables.table.read_table`.
     """
 
@@ -225,7 +227,7 @@ class TableRows:
 
     @property
     def opened(self) -> OpenTable | RemoteTable:
-        """Return the open table of this process."""
+        """Return the table that is open in this process."""
         if self._opened is None or self._pid != os.getpid():
             self._opened, self._pid = self._open(), os.getpid()
             self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")  # none started yet
@@ -233,11 +235,11 @@ class TableRows:
 
     @property
     def reads_beside(self) -> bool:
-        """Return whether this process itself reads rows from object storage, in other threads."""
+        """Return whether this process reads rows from object storage, in its own threads."""
         return is_remote(self.table) and isinstance(self.opened, OpenTable)
 
     def submit(self, read: Callable[..., Any], *arguments: Any) -> Future:
-        """Call a function in one of this process's reading threads; see ``reads_beside``."""
+        """Call a function in one of the reading threads; see ``reads_beside``."""
         assert self._threads is not None
         return self._threads.submit(read, *arguments)
 
@@ -249,11 +251,11 @@ class TableRows:
         return f"row {row} of {self.table}"
 
     def read_indexes(self, rows: Sequence[int]) -> Rows:
-        """Return the frame indexes of rows, in one request; a damaged row has a ``failure``.
+        """Read the frame indexes of rows in one request. A damaged row gets a ``failure``.
 
         Raises:
             TableError: If the table cannot be read.
-            VideoDecodeError: If one of the rows cannot be read because its pages are damaged.
+            VideoDecodeError: If the pages of one of the rows are damaged.
         """
         rows = sorted(set(rows))
         packed = self._ask(rows, "take", rows, [INDEX])
@@ -270,9 +272,9 @@ class TableRows:
         return found
 
     def read_packets(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
-        """Read packets of several rows in one request, into the ``packets`` of their ``data``.
+        """Read packets of several rows in one request, and add them to the rows' ``data``.
 
-        ``wanted`` contains ascending positions by row. The errors are the same as for
+        ``wanted`` contains ascending positions by row. Errors are the same as for
         :meth:`read_indexes`.
         """
         spans, requests = [], []
@@ -281,7 +283,7 @@ class TableRows:
             assert index is not None
             missing = [p for p in positions.tolist() if p not in data[row].packets]
             for run in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
-                if len(run):  # consecutive packets are one range of bytes
+                if len(run):  # consecutive packets form one range of bytes
                     bounds = index.offsets[int(run[0]) : int(run[-1]) + 2].tolist()
                     spans.append((row, int(run[0]), bounds))
                     requests.append((row, bounds[0], bounds[-1] - bounds[0]))
@@ -296,10 +298,10 @@ class TableRows:
                 packets[position] = view[begin - bounds[0] : end - bounds[0]]
 
     def start_reading(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
-        """Start reading packets, so that object storage is read while the first rows are decoded.
+        """Start reading packets from object storage, while the first rows are already decoded.
 
-        Rows are read in the order of ``wanted``, a few at a time. :meth:`packets_of` waits for the
-        packets that it needs. Everything else works like :meth:`read_packets`.
+        Rows are read in the order of ``wanted``, a few at a time, and :meth:`packets_of` waits for
+        the packets that it needs. From a disk, packets are read immediately.
         """
         if not self.reads_beside:
             self.read_packets(wanted, data)
@@ -314,7 +316,7 @@ class TableRows:
     def open(
         self, row: int, path: str, data: RowData | None, options: ReaderOptions
     ) -> TableReader:
-        """Return the reader of a row. Messages call it ``path``, and ``data`` was read before.
+        """Return the reader of a row, named ``path`` in messages; ``data`` was read before.
 
         Raises:
             VideoDecodeError: If the row cannot be read, or its frames are too large.
@@ -333,7 +335,7 @@ class TableRows:
     def packets_of(
         self, row: int, path: str, data: RowData, positions: np.ndarray
     ) -> list[bytes | memoryview]:
-        """Return the checked bytes of some packets of a row; read the missing packets.
+        """Return the checked bytes of packets of a row, and read packets that are missing.
 
         Raises:
             VideoDecodeError: If bytes are missing or damaged.
@@ -341,7 +343,7 @@ class TableRows:
         """
         if data.reading is not None:
             reading, data.reading = data.reading, None
-            with suppress(VideoDecodeError):  # one of several rows failed: each is read alone below
+            with suppress(VideoDecodeError):  # one of several rows failed, so read this row alone
                 reading.result()
         try:
             self.read_packets({row: positions}, {row: data})
@@ -351,41 +353,39 @@ class TableRows:
         assert data.index is not None
         checks = data.index.checks[positions].tolist()
         for position, check in zip(positions.tolist(), checks, strict=True):
-            packet = data.packets.get(position)
-            if packet is None or zlib.crc32(packet) != check:
+            if position not in data.packets or zlib.crc32(data.packets[position]) != check:
                 raise VideoDecodeError(
                     path, f"{self.describe(row)}: the bytes of packet {position} are damaged"
                 )
-            packets.append(packet)
+            packets.append(data.packets[position])
         return packets
 
     def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
-        """Call a table method. The error shows whether the table or its rows are at fault."""
+        """Call a method of the table. The error shows whether the table or a row is at fault."""
         try:
             return self.opened.call(method, *arguments)
         except TableError:
             raise
         except BaseException as error:
-            # Lance raises these, and its panics, on damaged pages, are not an Exception.
+            # Lance raises these errors. On damaged pages it panics, which is not an Exception.
             panic = type(error).__name__ == "PanicException"
             if not panic and not isinstance(error, OSError | ValueError | RuntimeError):
                 raise
-            # A table that can still be opened can be reached, so the fault is in the rows.
-            self._open()
+            self._open()  # TableError, unless the fault is in the rows
             names = self.describe(rows[0]) + (" and others" if len(rows) > 1 else "")
             reason = f"{names}: {cannot('read', self.table, error)}"
             raise VideoDecodeError(names, reason, False) from error
 
 
 class NamedRows:
-    """Rows of a table's newest version, found by their paths.
+    """Rows of a table's newest version, which are found by their paths.
 
-    The errors are the same as for :func:`~sce_video.datasets.tables.row_columns.list_rows`.
+    Errors are the same as for :func:`~sce_video.datasets.tables.row_columns.list_rows`.
     """
 
     def __init__(self, table: str) -> None:
         found = list_rows(table)
-        #: Paths and labels, sorted by path; without rows of failed imports.
+        #: Paths and labels of all rows except failed imports, sorted by path.
         self.videos = found.videos
         self._rows = found.rows
         self._source = TableRows(table, found.version)
@@ -398,25 +398,25 @@ class NamedRows:
         return int(self._rows[at]) if found else None
 
     def frame_indexes(self, samples: np.ndarray) -> list[Any]:
-        """Return frame indexes by position in ``videos``, or the reason if one is damaged."""
+        """Return the frame index, or the reason for damage, of each position in ``videos``."""
         rows = self._rows[samples].tolist()
         data = self._source.read_indexes(rows)
         return [data[row].index or data[row].failure for row in rows]
 
     def open(self, path: str, name: str, options: ReaderOptions) -> TableReader:
-        """Open the row of a path, which messages call ``name``; see :class:`TableRows`."""
+        """Open the row of a path, whose name in messages is ``name``."""
         row = self.number(path)
         if row is None:
             raise VideoDecodeError(name, "the table has no such row, or its import failed")
         return self._source.open(row, name, None, options)
 
 
-#: Tables opened by this process. Processes that it forks inherit them.
+#: Tables that this process has listed. Forked processes inherit them.
 _opened: dict[str, NamedRows] = {}
 
 
 def named_rows(table: str | os.PathLike[str]) -> NamedRows:
-    """Return a table's rows, listed once per process; errors are as for :class:`NamedRows`."""
+    """Return the rows of a table, which are listed once per process."""
     key = os.fspath(table).rstrip("/")
     if key not in _opened:
         _opened[key] = NamedRows(key)

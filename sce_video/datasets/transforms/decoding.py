@@ -1,4 +1,4 @@
-"""The first and last transforms: open a video, decode all its clips in one pass, pack the views."""
+"""The first and last transforms: open a video, decode its clips in one pass, pack the views."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class OpenVideo:
     """Opening of the file at ``path``.
 
     Args:
-        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...); the frames
-            are the same.
-        num_threads: Threads of the decoder; one is best when loader workers use all cores.
-        max_pixels: Height x width of the largest frames that are decoded.
-        max_held_bytes: Memory that the decoded frames of a sample may take.
+        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All readers
+            return the same frames.
+        num_threads: Number of threads of the decoder. 1 is best if loader workers use all cores.
+        max_pixels: Largest number of pixels (height x width) that a frame may have.
+        max_held_bytes: Largest size in bytes of the decoded frames of a sample.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class OpenVideo:
         :func:`~sce_video.datasets.open_video` with ``backend``.
         :func:`~sce_video.datasets.run_pipeline` closes the reader after the last transform.
         """
-        reader = (results.get("open") or self._open)(
-            results["path"],
-            num_threads=self.num_threads,
-            correction=results.get("correction"),
-            deadline=results.get("deadline"),
-            limits=self.limits,
-        )
-        results.get("opened", []).append(reader)  # for a caller that queries the reader later
-        if "exit_stack" in results:  # a caller of single transforms closes the reader
+        options: ReaderOptions = {"num_threads": self.num_threads, "limits": self.limits}
+        if "correction" in results:
+            options["correction"] = results["correction"]
+        if "deadline" in results:
+            options["deadline"] = results["deadline"]
+        reader = results.get("open", self._open)(results["path"], **options)
+        if "opened" in results:
+            results["opened"].append(reader)
+        if "exit_stack" in results:  # otherwise, the caller closes the reader
             results["exit_stack"].enter_context(reader)
         return results | {"reader": reader, "limits": self.limits}
 
@@ -89,7 +89,7 @@ class OpenVideo:
 
 @TRANSFORMS.register_module()
 class DecodeClips:
-    """Decoding of all frames of all clips in one ordered pass, with one view per clip.
+    """Decoding of the frames of all clips in one ordered pass, with one view per clip.
 
     Frames that several clips share are decoded once. The views are :class:`LazyView`, uint8
     (T, H, W, 3) arrays that the last transform computes. The frames of an RGB-difference clip are
@@ -97,21 +97,21 @@ class DecodeClips:
     three equal channels.
 
     Args:
-        skip_repeats: Whether a partner that repeats its frame (:func:`~.lazy_view.is_repeat`), as
-            in footage of a raised frame rate, is replaced by the clip's next frame that differs.
-            A clip without one within 0.5 s then keeps its colours
-            (:func:`~sce_video.datasets.clip_sampling.differing_pair`). The paper always uses the
-            next frame.
+        skip_repeats: Whether to replace a partner that repeats its frame
+            (:func:`~.lazy_view.is_repeat`), as in footage with an increased frame rate, by the
+            clip's next frame that differs. If no frame differs within 0.5 s, the clip keeps its
+            colours (:func:`~sce_video.datasets.clip_sampling.differing_pair`). The paper always
+            uses the next frame.
     """
 
     def __init__(self, skip_repeats: bool = False) -> None:
         self.skip_repeats = skip_repeats
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``.
+        """Read ``reader`` and ``clips``, and write ``views``, a list of ``LazyView``.
 
-        With ``skip_repeats``, ``clips`` is changed accordingly. ``differences`` counts
-        RGB-difference clips, clips with repeated frames, and clips that keep their colours.
+        ``skip_repeats`` also changes ``clips``. ``differences`` counts RGB-difference clips, clips
+        with repeated frames, and clips that keep their colours.
         """
         reader = results.pop("reader")
         clips = results["clips"]
@@ -139,14 +139,14 @@ class DecodeClips:
 class DecodeSharedFrames:
     """Decoding of the frames of all clips in one ordered pass. Each frame is kept once.
 
-    It is used for testing with many clips, which overlap in a short video. The views are cut from
-    one set of frames on the device (see :class:`PackVideo`).
+    This is used for testing with many clips, which overlap in a short video. The views are cut from
+    the frames on the device (see :class:`PackVideo`).
     """
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``reader``, ``clips``; write ``views``, one ``LazyView`` of F frames.
+        """Read ``reader`` and ``clips``, and write ``views``, one ``LazyView`` of F frames.
 
-        ``positions``, (K, T) int64, are the index of frame t of clip k among them.
+        ``positions``, (K, T) int64, contain the index of frame t of clip k in this view.
         """
         reader = results.pop("reader")
         wanted = np.stack([clip.frames for clip in results["clips"]])
@@ -158,7 +158,7 @@ class DecodeSharedFrames:
 
 
 def _repeats(frames: DecodedFrames, indices: np.ndarray, clip: ClipIndices) -> np.ndarray:
-    """Return (T,) whether a frame of a clip equals its partner; all False without partners."""
+    """Return (T,) whether each frame of a clip repeats its partner; all False without partners."""
     if clip.partners is None:
         return np.zeros(len(clip.frames), dtype=bool)
     pairs = np.searchsorted(indices, np.stack([clip.frames, clip.partners], axis=1))
@@ -172,8 +172,8 @@ def _without_repeats(
     repeats: Sequence[np.ndarray],
     decoded: tuple[DecodedFrames, np.ndarray],
 ) -> list[ClipIndices]:
-    """Return the clips with other partners if frames repeat, or without any."""
-    # The neighbouring frames are compared in one more pass, with a few in memory at a time.
+    """Return the clips with new partners if frames repeat, or without partners."""
+    # Neighbouring frames are compared in a second pass, with few frames in memory at a time.
     frames, indices = decoded
     around: dict[int, set[int]] = {}
     for clip, repeated in zip(clips, repeats, strict=True):
@@ -208,7 +208,8 @@ def _without_repeats(
 class OpenFrameFolder(OpenVideo):
     """Opening of the folder of frames at ``path``, with the same limits as ``OpenVideo``.
 
-    ``fps``: frames per second, 30 for the frames of AVA; ``first``: number of the image at 0 s.
+    ``fps`` is the number of frames per second, 30 for AVA, and ``first`` the number of the image at
+    0 s.
     """
 
     backend, num_threads = "frames", 1
@@ -238,15 +239,15 @@ class LoadImage:
     An image of an :class:`~sce_video.datasets.ImageArrayDataset` is used unchanged.
 
     Args:
-        num_views: Number of views V, including the local ones.
-        max_pixels: Height x width of the largest image that is decoded.
+        num_views: Number of views V, including the local views.
+        max_pixels: Largest number of pixels (height x width) that an image may have.
         num_local_views: Number of local views L. :class:`RandomResizedCropClips` makes the last L
-            views smaller: multi-crop (SwAV, arXiv 2006.09882).
-        resize: Resizing method of later steps. ``pil`` is bilinear with antialiasing, within 1 of
-            255 of Pillow and torchvision. ``pil_bicubic`` is within 2 levels. ``linear`` has no
-            antialiasing.
-        reduced: Whether to decode a JPEG file at 1/2, 1/4 or 1/8 if all views then have enough
-            pixels. This is faster for large images, but may shift a crop by half an output pixel.
+            views smaller, which is called multi-crop (SwAV, arXiv 2006.09882).
+        resize: Resizing method of later steps. ``pil`` is bilinear with antialiasing, and matches
+            Pillow and torchvision to within 1 level of 255. ``pil_bicubic`` matches to within 2
+            levels. ``linear`` has no antialiasing.
+        reduced: Whether to decode a JPEG file at 1/2, 1/4 or 1/8 of its size if all views then have
+            enough pixels. This is faster, but may shift a crop by half an output pixel.
     """
 
     def __init__(
@@ -265,13 +266,14 @@ class LoadImage:
         self.resize, self.reduced = resize, reduced
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``image``, or ``path`` (and ``deadline``); write ``views``: list of V ``LazyView``.
+        """Read ``image``, or ``path`` (and ``deadline``), and write ``views``, V ``LazyView``.
 
         Raises:
-            VideoDecodeError: If the file cannot be opened or decoded, is too large, or the deadline
-                has passed.
+            VideoDecodeError: If the file cannot be opened or decoded, or is too large, or if the
+                deadline has passed.
         """
-        image, deadline = results.pop("image", None), results.get("deadline")
+        image = results.pop("image", None)
+        deadline = results.get("deadline")
         if image is None and self.reduced:
             image = open_jpeg(results["path"], self.limits, deadline)
         elif image is None:
@@ -288,12 +290,12 @@ class LoadImage:
 class PackClips:
     """Packing of views as uint8 tensors, which the data preprocessor normalises and permutes.
 
-    The crops and the resizing of a :class:`LazyView` are computed here, directly in the tensors,
-    and so is the flip of :class:`FlipWithBoxes`.
+    The crops and the resizing of a :class:`LazyView`, and the flip of :class:`FlipWithBoxes`, are
+    computed here, directly in the tensors.
     """
 
     def __call__(self, results: PipelineResults) -> PackedSample:
-        """Read ``views``, and ``targets`` if present: V tensors, a slot of a shared batch buffer.
+        """Read ``views`` and, if present, ``targets``, V tensors in a slot of a batch buffer.
 
         Returns:
             A dict with ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index`` and
@@ -310,9 +312,9 @@ class PackClips:
             if math.prod(views[number].shape) >= math.prod(views[0].shape):
                 (t, h, w, _), (t0, h0, w0, _) = views[number].shape, views[0].shape
                 raise ValueError(
-                    f"local view {number} has {t} frames of {h}x{w}, and so is not smaller than "
-                    f"view 0 with {t0} of {h0}x{w0}. Lower local_num_frames of RandomClips or "
-                    "local_size of RandomResizedCropClips"
+                    f"local view {number} has {t} frames of {h}x{w}, so it is not smaller than "
+                    f"view 0 with {t0} frames of {h0}x{w0}. Lower local_num_frames of RandomClips "
+                    "or local_size of RandomResizedCropClips"
                 )
         inputs = pack_views(views, results.get("targets"))
         if results.get("flipped"):
@@ -337,11 +339,11 @@ class PackClips:
 
 @TRANSFORMS.register_module()
 class PackBoxes(PackClips):
-    """Another name of :class:`PackClips`, which recipes with boxes and their results use."""
+    """Another name of :class:`PackClips` for recipes with boxes."""
 
 
 def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
-    """Pack views as uint8 tensors (T, H, W, 3): into ``targets`` if shapes match, else new ones."""
+    """Pack views as uint8 tensors (T, H, W, 3), into ``targets`` if the shapes match."""
     shapes = [tuple(view.shape) for view in views]
     if targets is None or [tuple(target.shape) for target in targets] != shapes:
         targets = [torch.empty(shape, dtype=torch.uint8) for shape in shapes]
@@ -359,12 +361,12 @@ def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[
 class PackVideo:
     """Packing of the resized frames once, with the positions of the K x C views in them.
 
-    The views are cut on the device, a few at a time (:func:`sce_video.evaluation.view_chunks`):
-    10 clips x 3 crops of 8 frames are 240 crops of 256 x 256, which share most of their pixels.
+    The views are cut on the device, a few at a time (:func:`sce_video.evaluation.view_chunks`),
+    because 240 crops of 10 clips x 3 crops x 8 frames share most of their pixels.
 
     Args:
-        crop_size: Side of a crop, pixels.
-        num_crops: Number of crops C. 1 is the centre, 3 lie along the long side, see
+        crop_size: Side of a crop in pixels.
+        num_crops: Number of crops C: 1 for the centre, or 3 along the long side, see
             :func:`crop_offsets`.
         whole: Whether the view is the whole frame, which the network resizes to ``crop_size``.
     """
@@ -381,18 +383,18 @@ class PackVideo:
         self.crop_size, self.num_crops, self.whole = crop_size, num_crops, whole
 
     def __call__(self, results: PipelineResults) -> PackedSample:
-        """Read ``views`` (one) and ``positions`` of :class:`DecodeSharedFrames`.
+        """Read ``views`` and ``positions`` of :class:`DecodeSharedFrames`.
 
         Returns:
             A dict with ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64
-            (C, 2) (top and left of every crop), ``crop_size`` (height and width of a crop),
+            (C, 2) (top and left of each crop), ``crop_size`` (height and width of a crop),
             ``label``, ``index`` and ``seed``.
 
         Raises:
             VideoDecodeError: If the frames need more memory than the reader's limit.
         """
         (view,) = results["views"]
-        limits = results.get("limits") or DecodeLimits()
+        limits = results.get("limits", DecodeLimits())
         limits.check_held(results.get("path", "frames"), len(view), math.prod(view.shape))
         frame_size: tuple[int, int] = view.shape[1:3]
         size, offsets = frame_size, [(0, 0)]
@@ -412,17 +414,17 @@ class PackVideo:
 
 
 def cut_views(video: PackedSample, first: int = 0, last: int | None = None) -> Tensor:
-    """Cut views ``first`` to ``last`` (excluded; None: all K x C) of a packed video on the CPU.
+    """Cut views ``first`` to ``last`` (exclusive; None for all) of a packed video on the CPU.
 
     Returns:
-        Views as uint8 (last - first, T, S, S, 3), or (last - first, T, H, W, 3) for whole frames.
-        The order is clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
+        Views, uint8 (last - first, T, S, S, 3), or (last - first, T, H, W, 3) for whole frames. All
+        crops of the first clip come first.
     """
     frames, (height, width) = video["frames"].numpy(), video["crop_size"]
     positions, offsets = video["positions"].tolist(), video["offsets"].tolist()
     last = len(positions) * len(offsets) if last is None else last
     views = torch.empty((last - first, len(positions[0]), height, width, 3), dtype=torch.uint8)
-    for number, view in enumerate(views.numpy(), start=first):  # a seventh of indexing's time
+    for number, view in enumerate(views.numpy(), start=first):  # seven times as fast as indexing
         clip, crop = divmod(number, len(offsets))
         top, left = offsets[crop]
         for target, index in zip(view, positions[clip], strict=True):

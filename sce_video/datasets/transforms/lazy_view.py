@@ -1,4 +1,4 @@
-"""Views whose crops and resizing are recorded first, and computed last, frame by frame."""
+"""Views whose crops and resizing are first recorded, and later computed frame by frame."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ Box = tuple[int, int, int, int]  # top, left, height, width
 Size = tuple[int, int]  # height, width
 Steps = tuple[tuple[Box, Size], ...]  # cut the box, resize it to the size
 
-#: Resizes a frame (H, W, 3) uint8 and writes it to the second argument (h, w, 3) uint8.
+#: Function that resizes a frame (H, W, 3) uint8 into the second argument (h, w, 3) uint8.
 Resize = Callable[[np.ndarray, np.ndarray], None]
 
 
 def resize_linear(frame: np.ndarray, target: np.ndarray) -> None:
-    """Resize bilinearly without antialiasing: every pixel is computed from 2 x 2 of the frame."""
+    """Resize bilinearly without antialiasing: a pixel depends on 2 x 2 pixels of the frame."""
     result = cv2.resize(frame, target.shape[1::-1], dst=target, interpolation=cv2.INTER_LINEAR)
     if result is not target:  # OpenCV cannot write to every layout
         target[...] = result
 
 
 def resized_as_pil(frame: np.ndarray, size: Size, mode: str = "bilinear") -> np.ndarray:
-    """Resize a frame (H, W, 3) uint8 like ``PIL.Image.resize``, within 1 of 255 ("bicubic": 2).
+    """Resize a frame (H, W, 3) uint8 with antialiasing, like ``PIL.Image.resize``.
 
-    The filter widens with the reduction. torch implements Pillow's algorithm with the vector
-    instructions of the CPU (AVX2), which is about five times as fast as Pillow.
+    Pixels match Pillow to within 1 level of 255 (bicubic: 2). torch implements Pillow's algorithm
+    with vector instructions (AVX2), which is about five times as fast as Pillow.
     """
-    # numpy copies a part of a larger image row by row, torch pixel by pixel. torch must add the
-    # batch axis. With numpy's axis or [None] after the permutation, whose strides differ, torch
-    # returns separate colour planes, and interleaving them takes as long as resizing.
+    # numpy copies a part of an image row by row, but torch pixel by pixel. torch must add the batch
+    # axis before the permutation. Otherwise, it returns separate colour planes, and interleaving
+    # them takes as long as resizing.
     image = torch.from_numpy(np.ascontiguousarray(frame)).unsqueeze(0).permute(0, 3, 1, 2)
     result = functional.interpolate(image, size, mode=mode, antialias=True)
     return result[0].permute(1, 2, 0).numpy()
@@ -53,10 +53,10 @@ RESIZES: dict[str, Resize] = {
     "linear": resize_linear,
 }
 
-# Half of the BT.601 luma weights and half of 255: (grey(a) - grey(b) + 255) / 2 in one product.
+# Half of the BT.601 luma weights and of 255, so that one product is (grey(a) - grey(b) + 255) / 2.
 _HALF_GREY = np.array([[0.1495, 0.2935, 0.057, 127.5]])
 _GREY = np.array([[0.299, 0.587, 0.114]])
-# Largest difference of grey between a frame and its repetition, and the error of float32.
+# Largest grey difference between a frame and its repetition, plus the error of float32.
 _REPEAT = 8 + 1e-3
 
 
@@ -67,13 +67,12 @@ def grey_difference(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def is_repeat(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return whether a frame (H, W, 3) uint8 repeats another: greys differ by at most 8.
+    """Return whether a frame (H, W, 3) uint8 repeats another, so that greys differ by at most 8.
 
-    An encoder refines a repeated frame. In h264 of medium quality, some pixels differ by 5. The
-    frames' :func:`grey_difference` is nearly uniform, 123 to 132. Movement changes some pixels by
-    more.
+    A repeated frame is not exactly equal, because the encoder refines it. In h264 of medium
+    quality, some pixels differ by 5. Motion changes some pixels by more than 8.
     """
-    for step in (8, 1):  # most frames differ, and a 64th of their pixels shows it
+    for step in (8, 1):  # for most frames, a 64th of the pixels is enough to see a difference
         change = cv2.subtract(
             first[::step, ::step].copy(), second[::step, ::step].copy(), dtype=cv2.CV_32F
         )
@@ -85,16 +84,16 @@ def is_repeat(first: np.ndarray, second: np.ndarray) -> bool:
 class LazyView:
     """A view, uint8 (T, H, W, 3), whose pixels are computed when they are needed.
 
-    ``DecodeClips`` returns decoded frames that are not yet converted to RGB. Crops and resizing are
-    only recorded, and ``PackClips`` computes each frame once, in its final memory. The pixels equal
-    those that eager transforms compute. ``np.asarray(view)`` computes an array.
+    ``DecodeClips`` returns decoded frames that are not converted to RGB yet. Crops and resizing are
+    only recorded, and ``PackClips`` computes each frame once, in its final memory. The pixels are
+    the same as with eager transforms. ``np.asarray(view)`` computes an array.
 
     Args:
         frames: Decoded frames of the video.
         order: (T,) indices into ``frames``.
-        partners: (T,) indices into ``frames``. If given, the view consists of RGB differences, see
-            :func:`grey_difference`.
-        steps: Boxes and sizes in order. For each step, the box is cut and resized to the size.
+        partners: (T,) indices into ``frames``. If they are given, the view consists of RGB
+            differences, see :func:`grey_difference`.
+        steps: Boxes and sizes. In each step, a box is cut and resized to the size.
         resize: Function that resizes a frame.
     """
 
@@ -119,12 +118,12 @@ class LazyView:
         return len(self.order)
 
     def crop_and_resize(self, box: Box, size: Size) -> LazyView:
-        """Return this view with another step: a resized box of it. No pixels are touched."""
+        """Return this view with another step, a box and its new size. No pixels are computed."""
         top, left, height, width = box
         steps = self.steps
         if (height, width) == self.shape[1:3] == size:
             return self
-        if steps and steps[-1][0][2:] == steps[-1][1]:  # a plain crop: merge both
+        if steps and steps[-1][0][2:] == steps[-1][1]:  # merge this step with a crop
             outer = steps[-1][0]
             steps, top, left = steps[:-1], top + outer[0], left + outer[1]
         steps = (*steps, ((top, left, height, width), size))
@@ -132,7 +131,7 @@ class LazyView:
 
     @property
     def reduction(self) -> float:
-        """Return how far a frame can be reduced before the first step changes its result."""
+        """Return the factor by which frames can be reduced and the first step has enough pixels."""
         if not self.steps:
             return 1.0
         (_, _, height, width), size = self.steps[0]
@@ -140,7 +139,7 @@ class LazyView:
 
     @property
     def shown_area(self) -> float:
-        """Return the share of the frame that is left after all crops."""
+        """Return the share of the frame's area that is left after all crops."""
         size, share = self.frames.size, 1.0
         for (_, _, height, width), resized in self.steps:
             share *= height * width / (size[0] * size[1])
@@ -162,7 +161,7 @@ class LazyView:
 
 
 def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:
-    """Compute views in ``outs``. A decoded frame that several share is converted to RGB once."""
+    """Compute views in ``outs``. A decoded frame that views share is converted to RGB once."""
     groups: dict[int, list[int]] = {}
     for number, view in enumerate(views):
         if view.partners is not None:
@@ -184,7 +183,7 @@ def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:
 
 
 def _reduced(steps: Steps, factor: int, shape: tuple[int, ...]) -> Steps:
-    """Adapt the steps to a frame decoded at 1/factor: round the first box to the nearest pixel."""
+    """Adapt the steps to a frame that was decoded at 1/factor, rounding the first box to pixels."""
     if factor == 1 or not steps:
         return steps
     (top, left, height, width), size = steps[0]
@@ -197,7 +196,7 @@ def _reduced(steps: Steps, factor: int, shape: tuple[int, ...]) -> Steps:
 def _render_differences(view: LazyView, out: np.ndarray) -> None:
     assert view.partners is not None
     steps, rows, columns = view.steps, slice(None), slice(None)
-    if steps:  # differences are per pixel, so only the box of the first step is computed
+    if steps:  # compute only the box of the first step
         (top, left, height, width), size = steps[0]
         rows, columns = slice(top, top + height), slice(left, left + width)
         steps = (((0, 0, height, width), size), *steps[1:])
@@ -207,7 +206,7 @@ def _render_differences(view: LazyView, out: np.ndarray) -> None:
 
 
 def _apply(steps: Steps, frame: np.ndarray, target: np.ndarray, resize: Resize) -> None:
-    """Apply all steps to one frame (H, W, 3); the result is written to ``target``."""
+    """Apply all steps to a frame (H, W, 3), and write the result to ``target``."""
     for number, ((top, left, height, width), size) in enumerate(steps, start=1):
         frame = frame[top : top + height, left : left + width]
         if (height, width) == size:

@@ -1,4 +1,4 @@
-"""Transforms that sample clips of an open video; index arithmetic is in ``clip_sampling``."""
+"""Transforms that sample clips of an open video, with functions of ``clip_sampling``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _check_clip(clip_duration: float, num_frames: int, of: str = "") -> None:
 
 
 def check_view_counts(num_views: int, num_local_views: int) -> None:
-    """Raise ValueError unless V views, the last of them local, have at least one global view."""
+    """Raise ValueError unless there is a global view among V views, of which some are local."""
     if num_views < 1:
         raise ValueError(f"num_views must be at least 1, got {num_views}")
     if not 0 <= num_local_views < num_views:
         raise ValueError(
-            f"num_local_views must be from 0 to {num_views - 1}, below num_views={num_views}, "
-            f"which counts local views too; got {num_local_views}"
+            f"num_local_views must be from 0 to {num_views - 1}, because num_views={num_views} "
+            f"includes local views, got {num_local_views}"
         )
 
 
@@ -40,23 +40,22 @@ def check_view_counts(num_views: int, num_local_views: int) -> None:
 class RandomClips:
     """V clips at independent, uniformly random positions in the video, for training.
 
-    The last L views may be local views: clips with fewer frames, or smaller crops (with
-    :class:`RandomResizedCropClips`). This is the multi-crop of SwAV (arXiv 2006.09882), extended to
-    time. Methods compare them with the global views and encode them only with the online branch.
-    All views are decoded in one pass.
+    The last L views may be local views, which have fewer frames or, with
+    :class:`RandomResizedCropClips`, smaller crops. This extends the multi-crop of SwAV (arXiv
+    2006.09882) to time. Methods compare local views with global views, and encode them only with
+    the online branch. All views are decoded in one pass.
 
     Args:
-        clip_duration: Length of a clip, seconds.
+        clip_duration: Length of a clip in seconds.
         num_frames: Number of frames T that are kept of each clip.
-        num_views: Number of views V, including the local ones.
+        num_views: Number of views V, including the local views.
         duration_jitter: Range j in [0, 1). ``clip_duration`` is multiplied by U(1 - j, 1 + j).
         reverse_prob: Probability that a clip plays backwards.
         diff_prob: Probability that a clip shows RGB differences instead of colours.
         num_local_views: Number of local views L.
-        local_clip_duration: Length of a local clip, seconds. None means ``clip_duration``.
+        local_clip_duration: Length of a local clip in seconds. None means ``clip_duration``.
         local_num_frames: Number of frames of a local clip. None means ``num_frames``.
-        ordered: Whether the views are in the order of their starts, for methods that pair
-            consecutive views. Otherwise they are in random order.
+        ordered: Whether to sort views by their starts, for methods that pair consecutive views.
     """
 
     def __init__(
@@ -97,12 +96,12 @@ class RandomClips:
         self.ordered = ordered
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
+        """Read ``reader`` and ``rng``; write ``clips`` (V of them) and ``num_local_views``."""
         reader = results["reader"]
         clips = []
         first_local = self.num_views - self.num_local_views
-        # Draw four numbers for every view, even if an option does not need them, so that changing
-        # one option does not change the other random decisions of a seed.
+        # Draw four numbers for every view, so that changing an option does not change the other
+        # random decisions.
         draws = results["rng"].random((self.num_views, 4))
         for view, (jitter, start, reverse, difference) in enumerate(draws):
             clip_duration, num_frames = self.clip_duration, self.num_frames
@@ -119,7 +118,7 @@ class RandomClips:
                     difference=bool(difference < self.diff_prob),
                 )
             )
-        if self.ordered:  # local views stay behind the global ones
+        if self.ordered:  # local views stay behind global views
             parts = clips[:first_local], clips[first_local:]
             clips = [clip for part in parts for clip in sorted(part, key=lambda clip: clip.start)]
         return {**results, "clips": clips, "num_local_views": self.num_local_views}
@@ -127,10 +126,10 @@ class RandomClips:
 
 @TRANSFORMS.register_module()
 class RandomFrame:
-    """One uniformly random frame of the video for all V views, so a video is a set of images.
+    """One uniformly random frame of the video for all V views, to train image networks on videos.
 
-    It trains image networks on videos. :class:`RandomClips` with ``num_frames=1`` instead chooses
-    another frame for every view. V, ``num_views``, includes the last L, ``num_local_views``.
+    :class:`RandomClips` with ``num_frames=1`` chooses a different frame for every view.
+    ``num_views`` includes the last ``num_local_views`` views.
     """
 
     def __init__(self, num_views: int = 2, num_local_views: int = 0) -> None:
@@ -138,7 +137,7 @@ class RandomFrame:
         self.num_views, self.num_local_views = num_views, num_local_views
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
+        """Read ``reader`` and ``rng``; write ``clips`` (V of them) and ``num_local_views``."""
         reader = results["reader"]
         frame = segment_positions(len(reader.timestamps), 1, results["rng"].random())
         clips = [ClipIndices(frame, None, 0.0, reader.duration)] * self.num_views
@@ -147,10 +146,9 @@ class RandomFrame:
 
 @TRANSFORMS.register_module()
 class UniformClips:
-    """K clips of T frames with starts spaced equally from 0 to (duration - clip), for testing.
+    """K clips of T frames whose starts are spaced equally, for testing.
 
-    A single clip is taken from the centre; see
-    :func:`~sce_video.datasets.clip_sampling.spaced_starts`.
+    Starts are explained at :func:`~sce_video.datasets.clip_sampling.spaced_starts`.
     """
 
     def __init__(self, clip_duration: Seconds, num_frames: Frames, num_clips: int = 10) -> None:
@@ -160,7 +158,7 @@ class UniformClips:
         self.clip_duration, self.num_frames, self.num_clips = clip_duration, num_frames, num_clips
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``reader``, write ``clips``: list of K ``ClipIndices``."""
+        """Read ``reader``, and write ``clips``, K ``ClipIndices``."""
         reader = results["reader"]
         starts = spaced_starts(reader.duration, self.clip_duration, self.num_clips)
         return {**results, "clips": [self._clip(reader, float(start)) for start in starts]}
@@ -178,8 +176,8 @@ class UniformClips:
 class OneOfClips(UniformClips):
     """Random choice of one of the K clips of :class:`UniformClips`, for training with features.
 
-    Stored features of these clips are found by the sample's ``index`` and ``clip``. ``num_clips=0``
-    cuts a clip at a uniformly random position, for which no features can be stored.
+    The stored features of a clip are found by the sample's ``index`` and ``clip``. With
+    ``num_clips=0``, the clip has a random position, for which no features can be stored.
     """
 
     num_views = 1
@@ -189,10 +187,7 @@ class OneOfClips(UniformClips):
         self.num_clips = num_clips
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``reader`` and ``rng``, write ``clips``, one ``ClipIndices``, and ``clip``, 0..K-1.
-
-        If K is 0, ``clip`` is not written.
-        """
+        """Read ``reader`` and ``rng``; write ``clips`` (one) and, unless K = 0, ``clip``."""
         reader, drawn = results["reader"], float(results["rng"].random())
         if not self.num_clips:
             start = drawn * max(0.0, reader.duration - self.clip_duration)
@@ -205,13 +200,13 @@ class OneOfClips(UniformClips):
 
 @TRANSFORMS.register_module()
 class CenterSegmentClip:
-    """One clip of T frames, each from the centre of one of T equal segments, for testing.
+    """One clip of T frames from the centres of T equal segments of the video, for testing.
 
     Args:
         num_frames: Number of frames T.
         shared_ends: Whether segments share their ends, as in SlowFast's Something-Something
-            (:func:`~sce_video.datasets.clip_sampling.shared_segment_positions`). Otherwise
-            :func:`~sce_video.datasets.clip_sampling.segment_positions` defines them.
+            (:func:`~sce_video.datasets.clip_sampling.shared_segment_positions`). Otherwise, they
+            are defined by :func:`~sce_video.datasets.clip_sampling.segment_positions`.
     """
 
     num_clips = 1
@@ -224,7 +219,7 @@ class CenterSegmentClip:
         return None
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``reader`` (and ``rng``), write ``clips``: one ``ClipIndices``."""
+        """Read ``reader`` (and ``rng``), and write ``clips``, one ``ClipIndices``."""
         reader, offsets = results["reader"], self._offsets(results)
         count = len(reader.timestamps)
         if self.shared_ends:
@@ -237,9 +232,10 @@ class CenterSegmentClip:
 
 @TRANSFORMS.register_module()
 class RandomSegmentClip(CenterSegmentClip):
-    """One clip of T frames, one uniformly random frame of each of T equal segments of the video.
+    """One clip of T frames, a uniformly random one from each of T equal segments of the video.
 
-    ``shared_ends`` gives the training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
+    With ``shared_ends``, it is the training clip of Something-Something (SlowFast,
+    ``datasets/ssv2.py``).
     """
 
     def _offsets(self, results: PipelineResults) -> np.ndarray | None:
@@ -250,19 +246,19 @@ class RandomSegmentClip(CenterSegmentClip):
 class KeyFrameClip:
     """One clip of T frames around the key frame of an AVA sample.
 
-    The key frame follows the middle (SlowFast's ``get_sequence``). Outside the video, its first or
-    last frame is shown::
+    The key frame is the first frame after the middle (SlowFast's ``get_sequence``). Outside the
+    video, the first or last frame is repeated::
 
         T = 4, interval 2:    o . o . o . o .
                                       key         -4, -2, 0, +2 frames
 
     Args:
         num_frames: Number of frames T.
-        frame_interval: Distance of two frames, counted at ``fps``. For example, 8 x 8 is T = 8,
-            interval 8.
-        fps: Frame rate of ``frame_interval``. The video's own rate may differ.
-        begins_at: Second of the film at which the file begins: 900 for the 15-minute excerpts and
-            for frame folders, 0 for whole films.
+        frame_interval: Distance of two frames, counted at ``fps``. For example, 8 x 8 means T = 8
+            and interval 8.
+        fps: Frame rate of ``frame_interval``, which may differ from the frame rate of the video.
+        begins_at: Second of the film at which the file begins: 900 for 15-minute cuts and frame
+            folders, 0 for whole films.
     """
 
     num_clips = 1
@@ -277,13 +273,13 @@ class KeyFrameClip:
         _check_clip(1.0, num_frames)
         if frame_interval < 1 or fps <= 0:
             raise ValueError(
-                f"frame_interval must be at least 1 and fps positive: {frame_interval}, {fps}"
+                f"frame_interval must be at least 1 and fps positive, got {frame_interval}, {fps}"
             )
         self.num_frames, self.frame_interval = num_frames, frame_interval
         self.fps, self.begins_at = fps, begins_at
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``reader`` and ``timestamp``, write ``clips``: one ``ClipIndices``.
+        """Read ``reader`` and ``timestamp``, and write ``clips``, one ``ClipIndices``.
 
         Raises:
             VideoDecodeError: If the key frame is not in the video.

@@ -1,4 +1,4 @@
-"""Crops and resizing of uint8 clips; random numbers are drawn once per view, for all frames."""
+"""Crops and resizing of uint8 clips. Random numbers are drawn once per view, for all frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pi
 from sce_video.registry import TRANSFORMS
 from sce_video.utils.stored_arguments import PixelRange, Pixels, Word
 
-#: (T, H, W, 3) uint8, computed or not yet computed.
+#: A view, (T, H, W, 3) uint8, whose pixels may not be computed yet.
 View = np.ndarray | LazyView
 
 
@@ -34,10 +34,10 @@ def _check_area(name: str, area: Sequence[float]) -> tuple[float, float]:
 
 
 def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
-    """Cut ``box`` (top, left, height, width) from all frames and resize it bilinearly to ``size``.
+    """Cut ``box`` (top, left, height, width) from all frames, and resize it bilinearly to ``size``.
 
-    There is no antialiasing. The view is uint8 (T, H, W, 3). For a :class:`LazyView` the result is
-    another one, and no pixels are touched.
+    There is no antialiasing. For a :class:`LazyView`, the result is a lazy view, and no pixels are
+    computed.
     """
     if isinstance(view, LazyView):
         return view.crop_and_resize(box, size)
@@ -51,30 +51,35 @@ def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     return result
 
 
+def _check_resized(results: PipelineResults, height: int, width: int) -> None:
+    """Raise VideoDecodeError if frames of this size exceed the reader's limit."""
+    limits = results.get("limits", DecodeLimits())
+    limits.check_frame(results.get("path", "frames"), height, width)
+
+
 def _check_fits(frame_size: tuple[int, int], size: int) -> None:
     height, width = frame_size
     if height < size or width < size:
         raise ValueError(
-            f"a crop of {size} does not fit into frames of {height} x {width}: "
-            "put ResizeShortSide before it"
+            f"a crop of {size} pixels does not fit into frames of {height} x {width}. Put "
+            "ResizeShortSide before the crop"
         )
 
 
 def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list[tuple[int, int]]:
-    """Return top and left of one square in the centre, or of three along the long side.
+    """Return top and left of one square in the centre, or of three squares along the long side.
 
     One square begins at ``(length - size) / 2`` rounded half to even, as in torchvision's
-    ``CenterCrop``. Three begin along the long side (the width of a square frame) at 0,
-    ``ceil((long - size) / 2)`` and ``long - size``, and along the other side at
+    ``CenterCrop``. Three squares begin along the long side (the width of a square frame) at 0,
+    ``ceil((long - size) / 2)`` and ``long - size``, and along the short side at
     ``ceil((short - size) / 2)``::
 
         width >= height   +------+------+------+        height > width   +------+  0
                           |  0   |  1   |  2   |                         +------+  1
                           +------+------+------+                         +------+  2
 
-    The three equal SlowFast's ``uniform_crop`` (datasets/transform.py) and pytorchvideo's crops.
-
-    ValueError is raised if the frame is smaller than the crop.
+    The three squares equal SlowFast's ``uniform_crop`` (datasets/transform.py) and pytorchvideo's
+    crops. ValueError is raised if the frame is smaller than the crop.
     """
     _check_fits(frame_size, size)
     height, width = frame_size
@@ -94,10 +99,10 @@ def random_box(
 ) -> Box:
     """Return a box of random area and aspect ratio inside a frame: top, left, height, width.
 
-    The box is drawn like torchvision's ``RandomResizedCrop``: a uniform share of the frame's area
-    within ``area``, a log-uniform width / height within ``aspect``, and the first draw that fits.
-    If none fits, the result is the largest central box whose aspect ratio lies in the range.
-    ``draws``, (tries, 4) in [0, 1), are area, aspect, top and left.
+    As in torchvision's ``RandomResizedCrop``, the share of the frame's area is uniform in ``area``,
+    width / height is log-uniform in ``aspect``, and the first draw that fits is used. If none fits,
+    the result is the largest central box whose aspect ratio lies in the range. ``draws``, (tries,
+    4) in [0, 1), determine area, aspect, top and left.
     """
     height, width = frame_size
     low, high = math.log(aspect[0]), math.log(aspect[1])
@@ -123,13 +128,13 @@ class RandomResizedCropClips:
     """Random box, resized to a square. One box is drawn per view, for all of its frames.
 
     Args:
-        size: Side of the output, pixels.
+        size: Side of the output in pixels.
         area: Range of the box's share of the frame's area.
-        aspect: Range of width / height, drawn log-uniformly.
-        local_size: Side of the local views, see :class:`RandomClips`, or a list with one for each.
+        aspect: Range of width / height, which is drawn log-uniformly.
+        local_size: Side of the local views (:class:`RandomClips`), or a list with a side for each.
             None means ``size``.
-        local_area: Range of the share of their boxes, or a list with one for each. None means
-            ``area``.
+        local_area: Range of the area of the local views, or a list with a range for each. None
+            means ``area``.
     """
 
     tries = 10
@@ -158,8 +163,7 @@ class RandomResizedCropClips:
         """Replace every view by uint8 (T, size, size, 3), or local_size for local views.
 
         Raises:
-            ValueError: If there are settings for local views but no local views, or another number
-                of them.
+            ValueError: If the number of local views does not match the settings for local views.
         """
         num_local = results.get("num_local_views", 0)
         sizes, areas = self.local_size, self.local_area
@@ -172,8 +176,8 @@ class RandomResizedCropClips:
         sizes = sizes if isinstance(sizes, list) else [sizes] * num_local
         areas = areas if isinstance(areas, list) else [areas] * num_local
         if not len(sizes) == len(areas) == num_local:
-            advice = "give one value for all, or a list with one for each"
-            raise ValueError(f"{named} for {num_local} local views: {advice}")
+            advice = "Use one value for all views, or a list with a value for each"
+            raise ValueError(f"cannot use {named} for {num_local} local views. {advice}")
         num_global = len(results["views"]) - num_local
         settings = [(self.size, self.area)] * num_global + list(zip(sizes, areas, strict=True))
         views = []
@@ -189,15 +193,15 @@ class RandomResizedCropClips:
 class ResizeShortSide:
     """Bilinear resizing of every view so that its short side has ``size`` pixels.
 
-    The long side becomes ``floor(long * size / short)``, which is large for a frame of a few rows.
-    :class:`VideoDecodeError` is raised if the result has more pixels than the reader's limit. If a
-    clip has ``boxes`` in [0, 1], they are converted to pixels.
+    The long side becomes ``floor(long * size / short)``. :class:`VideoDecodeError` is raised if the
+    result has more pixels than the reader's limit, as for frames with few rows. If a clip has
+    ``boxes`` in [0, 1], they are converted to pixels.
 
     Args:
-        size: Pixels of the short side, or a range (low, high), both included. One value of a range
-            is drawn per view.
-        inverse_uniform: Whether to draw 1 / size uniformly between 1 / high and 1 / low, instead of
-            size. This is SlowFast's ``INV_UNIFORM_SAMPLE`` (datasets/transform.py).
+        size: Length of the short side in pixels, or an inclusive range (low, high), from which a
+            length is drawn per view.
+        inverse_uniform: Whether to draw 1 / size uniformly, instead of size. This is SlowFast's
+            ``INV_UNIFORM_SAMPLE`` (datasets/transform.py).
     """
 
     def __init__(self, size: PixelRange, inverse_uniform: bool = False) -> None:
@@ -208,9 +212,8 @@ class ResizeShortSide:
         self.inverse_uniform = inverse_uniform
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Replace every view; one random number is drawn per view, also for a fixed size."""
+        """Replace every view. A random number is drawn per view, also for a fixed size."""
         views = []
-        limits = results.get("limits") or DecodeLimits()
         for view in results["views"]:
             height, width = view.shape[1:3]
             draw = results["rng"].random()
@@ -220,9 +223,9 @@ class ResizeShortSide:
                 side = round(1 / (low + (high - low) * draw))
             short = min(height, width)
             size = height * side // short, width * side // short  # the long side is rounded down
-            limits.check_frame(results.get("path", "frames"), *size)
+            _check_resized(results, *size)
             views.append(crop_and_resize(view, (0, 0, height, width), size))
-        if "boxes" in results:  # of the one view
+        if "boxes" in results:  # there is one view
             results["boxes"] = results["boxes"] * np.array([*size[::-1]] * 2, dtype=np.float32)
         results["views"] = views
         return results
@@ -237,39 +240,41 @@ class CenterCropClips:
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
         """Replace every view by uint8 (T, size, size, 3)."""
-        views, square = [], (self.size, self.size)
-        for view in results["views"]:
-            (offset,) = crop_offsets(view.shape[1:3], self.size, 1)
-            views.append(crop_and_resize(view, (*offset, *square), square))
-        results["views"] = views
+        square = (self.size, self.size)
+        results["views"] = [
+            crop_and_resize(
+                view, (*crop_offsets(view.shape[1:3], self.size, 1)[0], *square), square
+            )
+            for view in results["views"]
+        ]
         return results
 
 
 @TRANSFORMS.register_module()
 class RandomCropClips:
-    """Square at a uniformly random position. One is drawn per view, for all of its frames.
+    """Square at a uniformly random position, which is drawn once per view.
 
     If a clip has ``boxes``, they are clipped to the square. A box outside the square is dropped
     with its ``actions``.
 
     Args:
-        size: Side of the crop, pixels. Frames with their border must be at least as large.
-        padding: Width in pixels of a black border that is added on all four sides first. CIFAR's
-            usual augmentation is ``size=32, padding=4``, like torchvision's
+        size: Side of the crop in pixels. Frames with their border must be at least as large.
+        padding: Width in pixels of a black border that is first added on all sides. The usual
+            augmentation of CIFAR is ``size=32, padding=4``, like torchvision's
             ``RandomCrop(32, padding=4)``.
     """
 
     def __init__(self, size: Pixels, padding: int = 0) -> None:
         self.size = _check_size(size)
         if padding < 0:
-            raise ValueError(f"padding must be a number of pixels, 0 or more, got {padding}")
+            raise ValueError(f"padding must be at least 0 pixels, got {padding}")
         self.padding = padding
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
         """Replace every view by uint8 (T, size, size, 3)."""
         views, square = [], (self.size, self.size)
         for view in results["views"]:
-            if self.padding:  # a lazy view is computed
+            if self.padding:  # this computes a lazy view
                 border = (self.padding, self.padding)
                 view = np.pad(np.asarray(view), ((0, 0), border, border, (0, 0)))
             _check_fits(view.shape[1:3], self.size)
@@ -278,7 +283,7 @@ class RandomCropClips:
             top = int(u_top * (height - self.size + 1))
             left = int(u_left * (width - self.size + 1))
             views.append(crop_and_resize(view, (top, left, *square), square))
-        if "boxes" in results:  # of the one view
+        if "boxes" in results:  # there is one view
             corner = np.array([left, top, left, top], dtype=np.float32) - self.padding
             boxes = np.clip(results["boxes"] - corner, 0, self.size)
             kept = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
@@ -289,15 +294,15 @@ class RandomCropClips:
 
 @TRANSFORMS.register_module()
 class ResizeAsProcessor:
-    """Antialiased resizing of every frame, and a cut of the central square, as in transformers.
+    """Antialiased resizing of every frame, followed by a central crop, as in transformers.
 
-    Pixels are equal to those of its torchvision backend, and differ from its Pillow backend by 1 of
-    255 (bicubic: 2). The long side becomes ``int(size * long / short)``, and the offset
+    Pixels equal those of the torchvision backend, and differ from the Pillow backend by 1 level of
+    255 (bicubic: 2). The long side becomes ``int(size * long / short)``, and the offset of the crop
     ``int((length - crop) / 2)`` (transformers, image_processing_backends.py).
 
     Args:
-        size: Short side in pixels; two equal numbers squash the frame to a square.
-        crop: Side of the central square, pixels. None does not crop.
+        size: Length of the short side in pixels. Two equal numbers squash the frame to a square.
+        crop: Side of the central square in pixels. None does not crop.
         interpolation: Method, "bilinear" or "bicubic".
     """
 
@@ -317,13 +322,12 @@ class ResizeAsProcessor:
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
         """Replace every view by uint8 (T, H, W, 3) of the new size."""
-        limits = results.get("limits") or DecodeLimits()
         views: list[View] = []
         for view in results["views"]:
             sides = view.shape[1:3]
             height, width = (int(self.size * side / min(sides)) for side in sides)
             resized = (self.size, self.size) if self.square else (height, width)
-            limits.check_frame(results.get("path", "frames"), *resized)
+            _check_resized(results, *resized)
             sides = resized if self.crop is None else (self.crop, self.crop)
             resized_view = np.empty((len(view), *sides, 3), dtype=np.uint8)
             for target, frame in zip(resized_view, _frames(view), strict=True):
@@ -342,10 +346,10 @@ class ResizeAsProcessor:
 
 
 def _frames(view: np.ndarray | LazyView) -> Iterable[np.ndarray]:
-    """Return the frames one after the other: each is resized while it is in the cache."""
+    """Return the frames one after the other, so that each is resized while it is in the cache."""
     if not isinstance(view, LazyView) or view.steps or view.partners is not None:
         return np.asarray(view)
-    if len(np.unique(view.order)) < len(view):  # render_views converts a frame once
+    if len(np.unique(view.order)) < len(view):  # render_views converts repeated frames once
         return np.asarray(view)
     view.frames.reduce(1.0)
     return (view.frames[index] for index in view.order.tolist())
@@ -353,11 +357,11 @@ def _frames(view: np.ndarray | LazyView) -> Iterable[np.ndarray]:
 
 @TRANSFORMS.register_module()
 class PillowResizeCenterCrop(ResizeAsProcessor):
-    """Antialiased resizing of the short side, and a central square, as torchvision on PIL images.
+    """Antialiased resizing of the short side and a central crop, as in torchvision on PIL images.
 
-    Sizes and offsets equal ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``: the
+    Sizes and offsets equal ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``. The
     long side becomes ``floor(size * long / short)``, and the offset is ``(length - crop) / 2``
-    rounded half to even. ``crop`` is at most ``size``. ``interpolation`` is "bilinear" or
+    rounded half to even. ``crop`` is at most ``size``, and ``interpolation`` is "bilinear" or
     "bicubic".
     """
 
@@ -374,7 +378,7 @@ class PillowResizeCenterCrop(ResizeAsProcessor):
 
 @TRANSFORMS.register_module()
 class FlipWithBoxes:
-    """Flip of clip and boxes with probability ``prob``. Packing the clip flips the pixels."""
+    """Flip of a clip and its boxes with probability ``prob``. Packing flips the pixels."""
 
     def __init__(self, prob: float = 0.5) -> None:
         if not 0 <= prob <= 1:
@@ -382,7 +386,7 @@ class FlipWithBoxes:
         self.prob = prob
 
     def __call__(self, results: PipelineResults) -> PipelineResults:
-        """Read ``views`` and ``boxes`` in pixels, write ``flipped``."""
+        """Read ``views`` and ``boxes`` in pixels, and write ``flipped``."""
         results["flipped"] = bool(results["rng"].random() < self.prob)
         if results["flipped"]:
             width = results["views"][0].shape[2]

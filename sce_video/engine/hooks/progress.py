@@ -15,7 +15,7 @@ from mmengine.dist import all_reduce, broadcast, get_world_size, is_main_process
 from mmengine.hooks import Hook
 from torch.utils.hooks import RemovableHandle
 
-from sce_video.datasets.loading.bad_files import BadFileReport
+from sce_video.datasets.loading.failures import BadFileReport
 from sce_video.datasets.readers.base import TooManyBadFilesError
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.hooks.alarms import report_alarm

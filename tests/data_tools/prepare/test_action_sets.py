@@ -90,7 +90,7 @@ def test_ucf101(ucf101):
     [
         ("v_a.avi 1\n", "line 1: 'v_a.avi 1' must be 'CLASS/FILE.avi NUMBER'"),
         ("YoYo/v_a.avi 3\nYoyos/v_b.avi 3\n", "line 2: unknown class 'Yoyos'; the nearest"),
-        ("YoYo/v_a.avi 2\n", "gives number 2, but classInd.txt numbers YoYo 3"),
+        ("YoYo/v_a.avi 2\n", "has number 2, but the number of YoYo in classInd.txt is 3"),
         ("YoYo/v_a.avi 3\n\nYoYo/v_a.avi 3\n", "line 3: 'YoYo/v_a.avi' is listed twice"),
     ],
 )
@@ -288,7 +288,7 @@ def test_diving48(diving48, capsys):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("V2_train", [dive("a", 2)], r"entry 1 \(a\): label 2 is none of the 2"),
+        ("V2_train", [dive("a", 2)], r"entry 1 \(a\): label 2 is not one of the 2"),
         ("V2_train", [dive("a", True)], "label True"),
         ("V2_test", [dive("a_00001", 0)], "1 videos are in train and in test"),
         ("vocab", [["Back"], ["Back"]], "entry 1: 'Back' is empty or listed twice"),

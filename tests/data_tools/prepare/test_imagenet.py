@@ -120,10 +120,10 @@ LACKS = "lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img"
 #: Layout, what is done to it, and the message.
 BAD = [
     ("flat", without(f"train/{WNID}"), f"train {LACKS}_train.tar again"),
-    ("folders", without(f"train/{WNID}"), f"val/{WNID} has no folder of that name in .*train"),
+    ("folders", without(f"train/{WNID}"), f"train has no class folder {WNID}, but .*val does"),
     ("folders", without(f"train/{WNID}/*"), f"{WNID} contains no images"),
     ("flat", lambda root: (root / "train/n99999999").mkdir(), "n99999999 is not a class folder of"),
-    ("folders", tars, r"contains 1 archives as n01440764\.tar: unpack each .*tar xf"),
+    ("folders", tars, r"contains 1 archives such as n01440764\.tar\. Unpack each .*tar xf"),
     ("flat", without("train"), "no folder of training"),
     ("flat", without("val/*"), "val contains no images. Unpack ILSVRC2012_img_val.tar again"),
     ("flat", without("ILSVRC2012_devkit_t12"), "no ground truth of the validation images, which"),

@@ -136,11 +136,11 @@ def test_a_clip_of_other_seconds_is_missing(tree):
             "youtube_id,time_start\nx,1\n",
             f"the column 'label' is missing. The header must be {HEADER}",
         ),
-        (f"{HEADER}\nzumba,aaaaaaaaaaa,3,13\n", "line 2: 4 columns, but the header has 5"),
+        (f"{HEADER}\nzumba,aaaaaaaaaaa,3,13\n", "line 2 has 4 columns, but the header has 5"),
         (f"{HEADER}\nzumba,#NAME?,3,13,train\n", "line 2: youtube_id '#NAME[?]' does not have 11"),
         (
             f"{HEADER}\nzumba,aaaaaaaaaaa,3,13,val\n",
-            "line 2: split 'val' does not belong in the file of split",
+            "line 2: split 'val' does not belong in the file of the split",
         ),
         (
             f"{HEADER}\n\nzumba,aaaaaaaaaaa,3,13,train\nzumba,aaaaaaaaaaa,3,13,train\n",

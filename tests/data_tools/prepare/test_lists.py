@@ -8,7 +8,7 @@ import pytest
 from helpers import preparation_fakes
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools.prepare.data_sets import layout, prepare
+from sce_video.data_tools.prepare import layout, prepare
 from sce_video.data_tools.prepare.lists import (
     check_files,
     count_rows,

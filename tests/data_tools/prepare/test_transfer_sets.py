@@ -14,7 +14,7 @@ from helpers.transfer_trees import TREES, VOC_CLASSES
 from scipy.io import savemat
 
 from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS, prepare_transfer_set
-from sce_video.datasets.labels import read_label_table
+from sce_video.datasets.image_datasets import read_label_table
 from sce_video.datasets.video_list import read_annotation_list
 from sce_video.options.data_commands import TRANSFER_NAMES, PrepareOptions
 
@@ -137,7 +137,7 @@ FAULTS = [
     (
         "cars",
         mat("devkit/cars_test_annos_withlabels.mat", {"annotations": NO_LABELS}),
-        "have no 'class' and 'fname'; the test set needs the file with labels",
+        "have no 'class' and 'fname'. For the test set, use the file with labels",
     ),
     (
         "flowers",

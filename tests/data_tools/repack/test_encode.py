@@ -23,7 +23,7 @@ from helpers.videos import (
 
 from sce_video.data_tools.repack import encode as work
 from sce_video.data_tools.repack import video_source
-from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 from sce_video.datasets import FrameCountError, open_reader
 from sce_video.jobs import ItemError, StorageError
@@ -36,7 +36,7 @@ def repacked(path, tmp_path, min_psnr=20.0, **settings):
     """(facts, path of the output)."""
     output = tmp_path / "out.mp4"
     options = EncoderLimits(min_psnr=min_psnr)
-    return repack_file(Job(str(path), str(output), Settings(**settings), options)), output
+    return repack_file(str(path), str(output), Settings(**settings), options), output
 
 
 def refused(path, tmp_path, min_psnr=20.0, **settings):
@@ -262,7 +262,7 @@ def test_wrong_outputs_are_refused(tmp_path, monkeypatch):
         return refused(path, tmp_path, min_psnr=30)[1]
 
     assert "frame count (19 of 20)" in spoil(frames=lambda made: made[:-1])
-    assert "time stamp" in spoil(rate=Fraction(24))
+    assert "timestamp" in spoil(rate=Fraction(24))
     assert "key frames" in spoil(x264="keyint=5:scenecut=0")
     assert "PSNR" in spoil(frames=lambda made: [*made[1:], made[-1]])
 
@@ -287,7 +287,7 @@ def test_a_full_disk_is_not_a_failure_of_the_video(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not (tmp_path / "out.mp4").exists()
     with pytest.raises(StorageError):
-        repack_file(Job(str(path), str(tmp_path / "no/out.mp4"), Settings()))
+        repack_file(str(path), str(tmp_path / "no/out.mp4"), Settings())
 
 
 def reader_of(path):

@@ -115,6 +115,17 @@ def test_a_segment_of_a_trimmed_video_has_its_frames(long_video, tmp_path, start
     assert read_numbers(luma) == [20 + number for number in expected(start, end, 100)]
 
 
+def test_a_segment_of_a_video_without_usable_timestamps_has_its_frames(tmp_path):
+    """An AVI file has none of its B frames, so its frames are counted."""
+    options = {"g": "20", "bf": "3"}
+    path = write_video(tmp_path / "b.avi", numbered_frames(60), fps=RATE, options=options)
+    source = read_source(str(path), SETTINGS, span=(0.4, 1.2))
+    shown = [source.held[number] for number in source.schedule.shown]
+    luma = [np.repeat(frame[: source.preparation.size[0], :, None], 3, axis=2) for frame in shown]
+    assert read_numbers(luma) == list(range(10, 30))
+    assert source.schedule.constant and source.schedule.rate == RATE
+
+
 def test_a_segment_that_the_video_does_not_have(long_video):
     with pytest.raises(VideoDecodeError, match=r"long\.mp4.*ends 4\.800 s.*100 to 101 s"):
         read_source(str(long_video), SETTINGS, span=(100.0, 101.0))
@@ -140,16 +151,16 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
     assert "gone.mp4@0.000-1.000\t" in failed
     written = (out / "second.mp4").stat().st_mtime_ns
     again, _ = repack_files(plan, str(out), SETTINGS, EncoderLimits())
-    assert again.run.done_before == 2
+    assert again.done_before == 2
     assert (out / "second.mp4").stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("v.mp4", "x", 1, "b.mp4", 0), "line 3: start 'x' must be a number of seconds"),
-        (("v.mp4", 2, 1, "b.mp4", 0), "line 3: end 1 must lie after start 2"),
-        (("", 0, 1, "b.mp4", 0), "line 3: column 'path' is empty"),
+        (("v.mp4", "x", 1, "b.mp4", 0), "line 3: start is not a time: 'x'"),
+        (("v.mp4", 2, 1, "b.mp4", 0), "line 3: the segment ends at 1 s, before its start at 2 s"),
+        (("", 0, 1, "b.mp4", 0), "line 3: the column 'path' is empty"),
         (("v.mp4", 0, 1, "../b.mp4", 0), "line 3: output '../b.mp4' must be a path below"),
         (("v.mp4", 0, 2, "b.mp4", 0), r"line 3: v\.mp4@0\.000-2\.000 is listed twice"),
         (("v.mp4", 0, 1, "b.mp4", "walk"), "line 3: label 'walk' must be a whole number"),

@@ -44,14 +44,14 @@ def folder(tmp_path):
     return tmp_path / "data"
 
 
-def note_and_repack(job):
+def note_and_repack(source, *arguments):
     """Report a full disk for the source ``full``; note others in ``calls.log`` and repack them."""
-    path = Path(job.source)
+    path = Path(source)
     with open(path.parent / "calls.log", "a") as log:
         log.write(f"{path.name}\n")
     if path.stem == "full":
         raise StorageError("cannot write: the disk is full")
-    return repack_file(job)
+    return repack_file(source, *arguments)
 
 
 @pytest.fixture
@@ -143,10 +143,10 @@ def test_failures_are_rows_and_are_tried_again(folder, tmp_path, by_name):
 def test_a_file_that_changes_while_it_is_encoded_fails_and_is_due(
     folder, tmp_path, by_name, monkeypatch
 ):
-    def touching(job):
-        facts = note_and_repack(job)
-        if job.source.endswith("2.mp4"):
-            os.utime(job.source, ns=(1, 1))
+    def touching(source, *arguments):
+        facts = note_and_repack(source, *arguments)
+        if source.endswith("2.mp4"):
+            os.utime(source, ns=(1, 1))
         return facts
 
     with monkeypatch.context() as patched:

@@ -7,9 +7,9 @@ import os
 import pytest
 from helpers.tables import contents, run, write_folder, write_repacked
 
-from sce_video.data_tools.tables.fill import RowMaker, fill_table, row_sources
-from sce_video.data_tools.tables.video_row import video_row
-from sce_video.data_tools.tables.writer import TableWriter, write_rows
+from sce_video.data_tools.table_fill import RowMaker, fill_table, row_sources
+from sce_video.data_tools.table_writer import TableWriter, write_rows
+from sce_video.data_tools.video_row import video_row
 from sce_video.datasets import LanceVideoDataset, scan_folder
 from sce_video.datasets.tables.table import TableError
 from sce_video.jobs import StorageError, Workers
@@ -97,7 +97,7 @@ def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, in_pr
         return write_rows(f"{tmp_path}/elsewhere.lance", rows)
 
     TableWriter(f"{tmp_path}/elsewhere.lance")
-    monkeypatch.setattr("sce_video.data_tools.tables.fill.write_rows", elsewhere)
+    monkeypatch.setattr("sce_video.data_tools.table_fill.write_rows", elsewhere)
     with pytest.raises(TableError, match="all machines must reach the same storage"):
         run(folder, tmp_path / "v.lance")
     monkeypatch.undo()
@@ -131,7 +131,7 @@ pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'
 
 @pytest.fixture(autouse=True)
 def _every_batch_is_committed(monkeypatch):
-    monkeypatch.setattr("sce_video.data_tools.tables.fill._COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("sce_video.data_tools.table_fill._COMMIT_SECONDS", 0.0)
 
 
 def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, in_process, monkeypatch):
@@ -140,7 +140,7 @@ def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, in_process, monk
             bucket.vanish()
 
     table = bucket.url("v.lance")
-    progress = "sce_video.data_tools.tables.fill.file_progress"
+    progress = "sce_video.data_tools.table_fill.file_progress"
     monkeypatch.setattr(progress, lambda *_: vanish)
     with pytest.raises((StorageError, TableError), match="the bucket does not exist"):
         run(folder, table)

@@ -16,8 +16,8 @@ from helpers.tables import run, sources, write_folder, write_repacked
 from helpers.videos import numbered_frames, trim, write_video
 
 from sce_video.commands.import_table import main
-from sce_video.data_tools.tables.video_row import RowSource, VideoRow, video_row
-from sce_video.data_tools.tables.writer import TableWriter, write_rows
+from sce_video.data_tools.table_writer import TableWriter, write_rows
+from sce_video.data_tools.video_row import RowSource, VideoRow, video_row
 from sce_video.datasets import LanceVideoDataset
 from sce_video.datasets.tables.row_columns import FrameIndex, list_rows, schema
 from sce_video.datasets.tables.table import TableError

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sce_video.data_tools.tables.fill import KnownRow, KnownRows
+from sce_video.data_tools.table_fill import KnownRow, KnownRows
 
 pa = pytest.importorskip("pyarrow", reason="needs Lance: pip install 'sce-video[lance]'")
 

@@ -106,7 +106,7 @@ def test_a_crash_while_sending_a_batch_is_reported_too(folder, monkeypatch):
         raise ConnectionResetError(104, "Connection reset by peer")
     running.start()
     row[:8] = list(running.pid.to_bytes(8, "little"))  # a running process is not reported
-    monkeypatch.setattr("sce_video.datasets.loading.worker_crashes._PATIENCE", 0.1)
+    monkeypatch.setattr("sce_video.datasets.loading.failures._PATIENCE", 0.1)
     with pytest.raises(ConnectionResetError), report_worker_crashes(loader):
         raise ConnectionResetError(104, "Connection reset by peer")
     running.kill()
@@ -165,7 +165,7 @@ def test_a_training_whose_worker_is_killed_does_not_blame_the_file(folder):
     dataset = VideoDataset(str(folder), pipeline=[CrashAt(signal.SIGKILL, 3)])
     loader = DataLoader(dataset, 2, num_workers=1, collate_fn=collate_views)
     message = crash_message(loader)
-    assert "väg 3.mp4" in message and "The file is hardly the reason" in message
+    assert "väg 3.mp4" in message and "The file is probably not the reason" in message
     assert "lack of memory" in message and "remove it" not in message
 
 
@@ -188,7 +188,7 @@ def test_a_crash_never_interrupts_what_is_done_with_a_batch(folder):
     handler = signal.getsignal(signal.SIGCHLD)
     seen, crashed = [], False
     for batch in batches_without_crashes(loader):
-        while not (crashed or dataset._bad_paths):  # the worker crashes meanwhile, if not before
+        while not (crashed or dataset._known_bad):  # the worker crashes meanwhile, if not before
             for pid in dataset.current_files.entries():
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
                 crashed = True

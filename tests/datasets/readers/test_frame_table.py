@@ -16,7 +16,7 @@ import pytest
 from helpers.videos import decode_all, numbered_frames, read_numbers, remux, write_video
 
 from sce_video.data_tools.examination import examine_file
-from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import Settings
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader
@@ -140,7 +140,7 @@ def test_playlists_are_no_videos(real, kind, name):
                 open_reader(name, backend)
     assert examine_file(name, 10.0).outcome == "unreadable"
     with pytest.raises(ItemError) as refused:
-        repack_file(Job(name, "out.mp4", Settings()))
+        repack_file(name, "out.mp4", Settings())
     assert refused.value.kind == "bad"
     with pytest.raises(VideoDecodeError, match="cannot be opened"):
         open_container(name)

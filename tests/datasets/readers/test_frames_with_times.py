@@ -134,7 +134,7 @@ def test_what_is_outside_of_the_video(video):
                 reader.frames_at([0, wrong])
         for seconds in (-0.1, 2.4, 1e9, float("nan")):
             with pytest.raises(
-                ValueError, match=re.escape(f"displayed at {seconds:g} s. Give times")
+                ValueError, match=re.escape(f"displayed at {seconds:g} s. Times must")
             ):
                 reader.frames_played_at([1.0, seconds])
         for no_list in (1.0, []):

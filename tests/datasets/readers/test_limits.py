@@ -13,7 +13,7 @@ import pytest
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.data_tools.examination import examine_file
-from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader, run_pipeline
 from sce_video.datasets.readers import av_reader as av_frames
@@ -202,12 +202,12 @@ def test_verify_and_repack_refuse_them(tmp_path):
     facts = examine_file(path, 60.0)
     assert facts.outcome == "unreadable" and "8000 x 8000 pixels" in facts.error
     with pytest.raises(ItemError, match="8000 x 8000 pixels"):
-        repack_file(Job(path, str(tmp_path / "out.mp4"), Settings()))
+        repack_file(path, str(tmp_path / "out.mp4"), Settings())
     small = write_gif(tmp_path / "b.gif", 400, 300)
     assert examine_file(small, 60.0).outcome == "decoded"
-    job = Job(small, str(tmp_path / "out.mp4"), Settings(), EncoderLimits(max_pixels=1000))
+    limits = EncoderLimits(max_pixels=1000)
     with pytest.raises(ItemError, match="400 x 300 pixels, more than the 1000"):
-        repack_file(job)
+        repack_file(small, str(tmp_path / "out.mp4"), Settings(), limits)
 
 
 # -- the index ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.videos import damaged_hevc
 
-from sce_video.data_tools.tables.video_row import _read_stream
+from sce_video.data_tools.video_row import _read_stream
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.tables import table_rows

@@ -174,7 +174,7 @@ def test_wrong_arguments():
     for name, options, word in WRONG:
         with pytest.raises(ValueError, match=word):
             build(name, **options)
-    with pytest.raises(ValueError, match="256 does not fit into frames of 200 x 300"):
+    with pytest.raises(ValueError, match="256 pixels does not fit into frames of 200 x 300"):
         crop_offsets((200, 300), 256, 3)
 
 

@@ -12,7 +12,12 @@ import pytest
 from sce_video.datasets.ava import Action
 from sce_video.evaluation.functional.frame_map import evaluate_ava, write_result_csv
 
-ACTIONS = (Action(1, "bend"), Action(2, "crawl", False), Action(3, "kneel"), Action(80, "watch"))
+ACTIONS = (
+    Action(1, "bend", True),
+    Action(2, "crawl", False),
+    Action(3, "kneel", True),
+    Action(80, "watch", True),
+)
 
 
 def at(x, y=0.0, width=10.0, height=10.0):

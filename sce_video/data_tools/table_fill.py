@@ -1,6 +1,7 @@
-"""Fill a table with the rows of files, over processes and machines. The table shows what is due.
+"""Fill a table with a row for each file, on several processes and machines.
 
-:func:`import_videos` adds repacked files, and ``repack --to`` adds files that it encodes.
+:func:`import_videos` adds repacked files, and ``repack --to`` adds files that it encodes. The table
+itself shows which rows are missing, so an interrupted run needs no other record.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sce_video import jobs
-from sce_video.data_tools.tables.video_row import RowSource, VideoRow, unread_row, video_row
-from sce_video.data_tools.tables.writer import ImportResult, TableWriter, write_rows
-from sce_video.datasets.named_files import listed_videos
+from sce_video.data_tools.listed_videos import listed_videos
+from sce_video.data_tools.table_writer import ImportResult, TableWriter, write_rows
+from sce_video.data_tools.video_row import RowSource, VideoRow, unread_row, video_row
 from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.tables.row_columns import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
@@ -30,12 +31,12 @@ from sce_video.utils.errors import MissingPackageError
 
 #: Columns that are read from every row.
 COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "settings", "failure")
-#: Facts about a row in 29 bytes: row id, size and modification time of its file, number of its
-#: label, and flags. The hash of its path takes another 16 bytes.
+#: State of a row in 29 bytes. The hash of its path takes another 16 bytes. ``label`` is the number
+#: of a pair of label and class name.
 _ROW = np.dtype(
     [("row_id", "u8"), ("size", "i8"), ("time", "i8"), ("label", "i4"), ("flags", "u1")]
 )
-#: Flag of a row that holds a failure.
+#: Flag of a row that contains a failure.
 _FAILED = 1
 #: Flag of a row that has the settings of this run.
 _CURRENT = 2
@@ -46,7 +47,7 @@ class KnownRow(NamedTuple):
     """State of a row."""
 
     row_id: int  # row id in the table
-    source: tuple[int, int]  # size and modification time (ns) of its file at that time
+    source: tuple[int, int]  # recorded size and modification time (ns) of its file
     label: Label  # label and class name
     failed: bool  # whether it contains a failure
     is_current: bool  # whether it has the settings of this run, always true for a failure
@@ -55,13 +56,12 @@ class KnownRow(NamedTuple):
 class KnownRows:
     """Newest row of each path, found by the 128-bit hash of the path.
 
-    Row ids ascend in the order of commits and do not change when the table is compacted, so all
-    drivers choose the same row as the newest.
+    Row ids ascend in the order of commits and stay the same when the table is compacted. All
+    drivers therefore consider the same row the newest.
 
     Args:
         batches: Record batches of :data:`COLUMNS` and ``_rowid``, in any order.
-        is_current: Function that returns whether a row with this text in ``settings`` is up to
-            date.
+        is_current: Function that returns whether a row with the given ``settings`` is up to date.
 
     Attributes:
         older: ``_rowid`` of each row for which a newer one with the same path exists.
@@ -100,7 +100,7 @@ class KnownRows:
         return len(self._rows)
 
     def get(self, path: str) -> KnownRow | None:
-        """Return the newest row of a path as the table has it; None without one."""
+        """Return the newest row of a path; None if the table has none."""
         wanted = _hash(path)
         position = int(self._hashes.searchsorted(np.bytes_(wanted)))
         if position == len(self) or self._hashes[position] != wanted:
@@ -111,21 +111,21 @@ class KnownRows:
 
 
 def _hash(path: str) -> bytes:
-    """Return 128 bits. Two of a hundred million paths share them with a chance of 1e-23."""
+    """Return a 128-bit hash. Two of a hundred million paths share it with a chance of 1e-23."""
     digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return digest.rstrip(b"\0")  # numpy also drops trailing zero bytes
 
 
-_GRACE = 2.0  # seconds for a reader that watches the time itself to return
+_GRACE = 2.0  # extra seconds, so that readers, which check the time limit themselves, end first
 
 
 class RowMaker:
-    """Maker of a file's row, here of a repacked file, with limits for one batch.
+    """Maker of a row. This class makes the row of a repacked file.
 
     Attributes:
         cpus: Cores that making a row uses.
-        most_files: Maximum number of files in a batch, whose rows become one fragment of the table.
-        most_bytes: Maximum size of a batch's files, bytes.
+        most_files: Maximum number of files in a batch. Its rows become one fragment of the table.
+        most_bytes: Maximum size of a batch's files in bytes.
         batches_per_worker: Minimum number of batches per worker for a small dataset.
     """
 
@@ -138,8 +138,8 @@ class RowMaker:
         return video_row(source)
 
     def is_current(self, settings: str) -> bool:
-        """Return whether a row with this text in ``settings`` need not be made again."""
-        return not settings  # a row of ``repack --to`` has some
+        """Return whether a row with these ``settings`` can stay in the table."""
+        return not settings  # rows of ``repack --to`` have settings
 
 
 class RowsJob(jobs.BatchJob):
@@ -148,7 +148,7 @@ class RowsJob(jobs.BatchJob):
     Args:
         table: Path or URI of a table that exists.
         maker: Maker of the rows. It is pickled.
-        timeout: Seconds that a file may take. A process that takes longer is ended, and its batch
+        timeout: Time limit for a file in seconds. A process that exceeds it is ended, and its batch
             fails with the kind ``timeout``.
     """
 
@@ -161,8 +161,8 @@ class RowsJob(jobs.BatchJob):
     def process(self, item: jobs.Item) -> dict[str, Any]:
         """Return the fragments, failures and sizes of a batch.
 
-        ``fragments`` come from :func:`write_rows`. ``failures`` contains [path, reason] of the rows
-        without a stream. ``source_bytes`` and ``stream_bytes`` count the other rows.
+        ``fragments`` come from :func:`write_rows`. ``failures`` contains path and reason for each
+        row without a stream. ``source_bytes`` and ``stream_bytes`` are sums over the other rows.
 
         Raises:
             jobs.StorageError: If the table or a temporary file cannot be written.
@@ -171,7 +171,7 @@ class RowsJob(jobs.BatchJob):
 
         def rows() -> Iterator[VideoRow]:
             for source in item.argument:
-                # SIGALRM ends this process, whatever C code hangs.
+                # SIGALRM ends this process even if C code hangs.
                 before, _ = signal.setitimer(signal.ITIMER_REAL, self._timeout + _GRACE)
                 try:
                     row = self._maker.make(source)
@@ -192,7 +192,7 @@ class RowsJob(jobs.BatchJob):
 
 
 _COMMIT_SECONDS = 30.0  # rows are committed at least this often
-_SUPPOSED_PROCESSES = 256  # number assumed for a cluster, to choose the batch size
+_SUPPOSED_PROCESSES = 256  # assumed for a cluster, to choose the batch size
 _LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
 Progress = Callable[[int, int, bool], None]
 
@@ -207,54 +207,46 @@ def fill_table(
     force: bool = False,
     on_progress: Progress | None = None,
 ) -> ImportResult:
-    """Write a row for each file that has none yet, or whose row is out of date.
+    """Write a row for each file that has no row, or whose row is out of date.
 
     A row is up to date if its file still has the recorded size and modification time, and ``maker``
     accepts its settings. Other rows are replaced. If only the label differs, only the label is
-    changed. Rows of files that are not given stay. Several drivers may fill one table at the same
-    time.
+    changed. Rows of files that are not in ``sources`` stay. Several drivers may fill one table at
+    the same time.
 
     Args:
         table: Path or URI of the table. It is created if it does not exist.
         sources: Files to add, each path once.
         maker: Maker of the rows.
-        workers: Processes, and the seconds that a file may take.
-        retry_failed: Whether to make the rows of files that failed before again.
-        force: Whether to make the rows of all files again.
+        workers: Processes, and the time limit for a file.
+        retry_failed: Whether to try files again whose rows contain a failure.
+        force: Whether to make all rows again.
         on_progress: Called with (files done, all files, whether the last one failed).
 
     Raises:
         TableError: If this process cannot open, create or write the table.
-        jobs.StorageError: If a worker cannot write it. Rows that were written before are committed.
+        jobs.StorageError: If a worker cannot write the table. Finished rows are committed.
         UserError: If the processes cannot start, or the cluster is lost.
     """
     # Other machines have other current folders.
     writer = TableWriter(table if is_remote(table) else os.path.abspath(table))
     show = on_progress or (lambda done, total, failed: None)
-    due = _Due(force, retry_failed)
-    run = _Run(writer, maker, workers, due, show, ImportResult(len(sources)))
-    run.fill(sources)
-    return run.result
-
-
-@dataclass(frozen=True)
-class _Due:
-    """Choice of the rows to make again, in addition to rows that are out of date."""
-
-    all: bool
-    failed: bool
+    result = ImportResult(len(sources))
+    _TableFill(writer, maker, workers, retry_failed, force, show, result).fill(sources)
+    return result
 
 
 @dataclass
-class _Run:
-    """State that the steps of a run share."""
+class _TableFill:
+    """State that the steps of :func:`fill_table` share."""
 
     _writer: TableWriter
     _maker: RowMaker
     _workers: jobs.Workers
-    _due: _Due
+    _retry_failed: bool
+    _force: bool
     _on_progress: Progress
-    result: ImportResult
+    _result: ImportResult
     _fragments: list[str] = field(default_factory=list)
     _failed: list[VideoRow] = field(default_factory=list)
     _replaced: list[int] = field(default_factory=list)
@@ -270,7 +262,7 @@ class _Run:
         todo = [source for source in sources if self._is_due(source)]
         for (label, class_name), rows in self._relabelled.items():
             self._writer.relabel(rows, label, class_name)
-            self.result.relabelled += len(rows)
+            self._result.relabelled += len(rows)
         self._done = len(sources) - len(todo)
         self._on_progress(self._done, len(sources), False)
         try:
@@ -278,8 +270,7 @@ class _Run:
                 cores = _SUPPOSED_PROCESSES if self._workers.ray else jobs.usable_cores()
                 processes = self._workers.count or cores
                 self._process(_batches(todo, self._maker, processes))
-                # It is not known which file ended its process, so the files of the batch are
-                # processed one by one.
+                # Any file of a batch may have ended its process, so try them one by one.
                 again, self._again = self._again, []
                 self._process((source,) for source in again)
         except BaseException:
@@ -287,7 +278,7 @@ class _Run:
                 self._commit()  # keep finished rows, even after an interrupt
             raise
         self._commit()
-        # If another driver has also written rows, keep only the newest row of each path. The driver
+        # If another driver has written rows, too, keep only the newest row of each path. The driver
         # that ends last removes all duplicates.
         if self._writer.is_shared():
             self._read_states()
@@ -295,7 +286,7 @@ class _Run:
 
     def _read_states(self) -> None:
         """Read the newest row of each path, and the older rows that must be removed."""
-        self._rows = KnownRows(())  # frees them before the new ones are read
+        self._rows = KnownRows(())  # frees the memory before new rows are read
         self._rows = KnownRows(self._writer.states(COLUMNS), self._maker.is_current)
         self._replaced += self._rows.older
 
@@ -304,31 +295,28 @@ class _Run:
         known = self._rows.get(table_path(source.path))
         expected = unread_row(source)
         if expected.source_size < 0:  # there is no such file now
-            self.result.away += 1
+            self._result.away += 1
             if known is not None:
-                self.result.known += 1
+                self._result.known += 1
                 return False
-        if known is None or self._due.all:
+        if known is None or self._force:
             return True
         if known.source != (expected.source_size, expected.source_mtime_ns):
             return True
-        if not known.is_current or (known.failed and self._due.failed):
+        if not known.is_current or (known.failed and self._retry_failed):
             return True
         label = expected.label, expected.class_name
         if label != known.label:
             self._relabelled.setdefault(label, []).append(known.row_id)
-        self.result.known += 1
-        self.result.failed_before += known.failed
+        self._result.known += 1
+        self._result.failed_before += known.failed
         return False
 
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
-        """Let workers write the rows of batches. Their records live as long as this call.
-
-        The table itself shows which rows are still missing.
-        """
+        """Let workers write the rows of batches."""
         timeout = self._workers.timeout
         job = RowsJob(self._writer.table, self._maker, timeout)
-        # Every file has its own time limit in the worker. This limit covers everything else.
+        # In the worker, every file has its own time limit. This limit covers everything else.
         limit = max(timeout, min(10 * timeout, _LONGEST_BATCH))
         workers = replace(self._workers, timeout=limit)
         items = (jobs.Item(batch[0].path, {"files": len(batch)}, batch) for batch in batches)
@@ -339,14 +327,14 @@ class _Run:
         """Take over what a worker has written, and commit it from time to time."""
         assert record is not None
         sources: tuple[RowSource, ...] = item.argument
-        facts, result = record.facts, self.result
+        facts, result = record.facts, self._result
         if record.done:
             self._fragments += facts["fragments"]
             failures = [(path, reason) for path, reason in facts["failures"]]
             result.source_bytes += facts["source_bytes"]
             result.stream_bytes += facts["stream_bytes"]
         elif len(sources) > 1:
-            self._again += sources  # it is not known which one is at fault
+            self._again += sources  # any of them may be at fault
             return
         else:
             limit = f"not done after {self._workers.timeout:g} s"
@@ -377,7 +365,7 @@ class _Run:
 def _batches(
     todo: list[RowSource], maker: RowMaker, processes: int
 ) -> Iterator[tuple[RowSource, ...]]:
-    """Yield files in order, in batches that give every process some of them."""
+    """Yield batches of files, in order. There are enough batches for all processes."""
     shares = processes * maker.batches_per_worker
     sizes = [max(0, unread_row(source).source_size) for source in todo]
     most_bytes = min(maker.most_bytes, max(1, sum(sizes) // shares))
@@ -417,10 +405,16 @@ def import_videos(options: ImportOptions) -> ImportResult:
 def row_sources(
     videos: VideoList, root: str, *, timeout: float | None = None, name: Callable[[str], str] = str
 ) -> list[RowSource]:
-    """Return one source for each path relative to ``root``, in the order of the list.
+    """Return one source for each path, in the order of the list.
 
-    ``timeout`` limits the seconds for reading a file. ``name`` returns the path in the table for a
-    path of the list. ValueError is raised for a path that is listed with two labels.
+    Args:
+        videos: Paths, relative to ``root``, and labels.
+        root: Folder of the videos.
+        timeout: Time limit for reading a file in seconds. None sets no limit.
+        name: Function that returns the path in the table for a path of the list.
+
+    Raises:
+        ValueError: If a path is listed with two labels.
     """
     folder = os.path.abspath(root)  # other machines have other current folders
     found: dict[str, RowSource] = {}

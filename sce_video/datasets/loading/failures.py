@@ -1,8 +1,9 @@
-"""Crashes of loader workers: the file that a worker was reading, and the batches that follow."""
+"""Failures while samples are loaded: crashed workers, and a report of bad files."""
 
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import os
 import re
@@ -10,7 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
@@ -21,25 +23,27 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from sce_video.datasets.loading.batches import shared_tensor
+from sce_video.datasets.readers.base import TooManyBadFilesError
 from sce_video.utils.errors import CRASH_SIGNALS, UserError
+from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.private_parts import end_persistent_workers
 
-#: Largest number of workers whose files are noted. No machine has more cores for a loader.
+#: Largest number of workers whose files are recorded. No machine has more cores for a loader.
 _ROWS = 256
-#: Number of bytes of a path that are noted. Linux does not allow longer paths (PATH_MAX).
+#: Largest recorded length of a path in bytes. Linux allows no longer paths (PATH_MAX).
 _WIDTH = 4096
-#: Bytes of a process id.
+#: Length of a process id in bytes.
 _PID = 8
-#: Seconds to wait until a process is seen to have ended.
+#: Seconds to wait until the end of a process is noticed.
 _PATIENCE = 2.0
-#: torch's two messages for a crashed worker.
+#: Both messages of torch for a crashed worker.
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 
 
 class WorkerCrashError(UserError, RuntimeError):
-    """A loader worker ended without a Python error: killed, or crashed inside a decoder.
+    """A loader worker was killed, or crashed inside a decoder, without a Python error.
 
-    ``files`` are what the workers were reading, ``cause`` is how they ended.
+    ``files`` are the files that the workers were reading, and ``cause`` says how they ended.
     """
 
     def __init__(self, message: str, files: tuple[str, ...] = (), cause: str = "") -> None:
@@ -50,7 +54,8 @@ class WorkerCrashError(UserError, RuntimeError):
 class CurrentFiles:
     """A table in shared memory with each worker's process id and the file it is reading.
 
-    A crash inside a decoder ends a worker without an exception; the main process reads this table.
+    The main process reads the table if a worker ends without an exception, as after a crash inside
+    a decoder.
     """
 
     def __init__(self) -> None:
@@ -59,40 +64,40 @@ class CurrentFiles:
 
     @contextmanager
     def reading(self, path: str) -> Iterator[None]:
-        """Enter this worker's file for the duration of the block; no effect outside of workers."""
+        """Record this worker's file during the block; no effect outside workers."""
         worker = get_worker_info()
         if worker is None or worker.id >= _ROWS:
             yield
             return
         row = self._table[worker.id].numpy()
-        name = os.fsencode(path)[-_WIDTH:]  # the end of a path is the informative part
+        name = os.fsencode(path)[-_WIDTH:]  # the end of a path is most informative
         row[_PID:] = 0
         row[_PID : _PID + len(name)] = np.frombuffer(name, dtype=np.uint8)
         row[:_PID] = list(os.getpid().to_bytes(_PID, "little"))
         try:
             yield
-        finally:  # a thread that exceeded its time limit leaves the file that is read now
+        finally:  # a thread that exceeded its time limit must not remove the next file
             if row[_PID:].tobytes().rstrip(b"\0") == name:
                 row[:_PID] = 0
 
     def entries(self) -> dict[int, str]:
-        """Return process id and file of each worker that is reading one."""
+        """Return the file that each worker is reading, by process id."""
         rows = {int.from_bytes(row[:_PID].tobytes(), "little"): row for row in self._table.numpy()}
         rows.pop(0, None)
         return {p: os.fsdecode(r[_PID:].tobytes().rstrip(b"\0")) for p, r in rows.items()}
 
     def clear(self) -> None:
-        """Forget all files: the workers that were reading them have ended, or will be ended."""
+        """Remove all files after a crash, because all workers end."""
         self._table.zero_()
 
 
 @contextmanager
 def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
-    """Report a loader worker's crash in this block together with the file it was reading.
+    """Add the file that was being read to the error if a loader worker crashes in this block.
 
     Raises:
         WorkerCrashError: If a worker crashes. It replaces torch's RuntimeError, which names only
-            the process, or the connection error if the worker crashes while it sends a batch.
+            the process, or a connection error if the worker crashes while it sends a batch.
     """
     try:
         yield
@@ -101,7 +106,7 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         if found is None:
             raise
         reading, pids = _reading(dataloader), [int(word) for word in re.findall(r"\d+", found[1])]
-        # torch says in its first error how a worker ended, but a second error may have replaced it.
+        # torch's first error says how a worker ended, but a second error may have replaced it.
         first = _CRASH.search(str(error.__cause__)) or found
         files = [reading[pid] for pid in pids if pid in reading]
         raise _crash_error(pids, files, first[2].strip()) from error
@@ -120,11 +125,9 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
 
 
 def _reading(dataloader: DataLoader) -> dict[int, str]:
-    """Return process id and file of each worker that is reading one, or ended while reading."""
-    reading: dict[int, str] = {}
-    for part in _parts(dataloader.dataset):
-        reading |= part.current_files.entries()
-    return reading
+    """Return the file that each worker is reading, or was reading when it ended, by process id."""
+    entries = (part.current_files.entries() for part in _parts(dataloader.dataset))
+    return {pid: path for own in entries for pid, path in own.items()}
 
 
 def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
@@ -134,29 +137,29 @@ def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashEr
         "finds such files)"
     )
     if not files or not _is_of_file(cause):
-        advice = "It may have been killed for lack of memory: lower num_workers or batch_size"
+        advice = "It may have been killed for lack of memory. Lower num_workers or batch_size"
     if files and not _is_of_file(cause):
-        advice = f"The file is hardly the reason. {advice}"
+        advice = f"The file is probably not the reason. {advice}"
     processes = ", ".join(map(str, pids))
     message = f"a loader worker (process {processes}) crashed {work}: {cause} {advice}"
     return WorkerCrashError(message, tuple(files), cause)
 
 
 def _is_of_file(cause: str) -> bool:
-    """Return whether a worker has crashed in its own code, judged by the error's text."""
+    """Return whether a worker crashed in its own code, judging by the error's text."""
     return any(str(signal.strsignal(number)).lower() in cause.lower() for number in CRASH_SIGNALS)
 
 
-#: Signals of Ctrl-C, of schedulers, of a terminal or an ssh connection that is closed.
+#: Signals that Ctrl-C, schedulers, and closed terminals or ssh connections send.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> None:
-    """Initialise a loader worker so that signals end it only when its parent sends them.
+    """Initialise a loader worker so that only its parent can end it with a signal.
 
-    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training
-    run. A worker that ended then would interrupt the step that the run still completes. The
-    loader's own ``worker_init_fn`` is called afterwards.
+    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training run. If
+    a worker ended then, the run could not complete its current step. Afterwards, the loader's own
+    ``worker_init_fn`` is called.
     """
     for number in set(STOPPING) - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
@@ -168,7 +171,7 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
         os._exit(0)
 
     threading.Thread(target=end_by_parent, daemon=True).start()
-    # A thread of multiprocessing hands batches over. It would report an error if the parent was
+    # The thread of multiprocessing that sends batches would report an error if the parent was
     # interrupted.
     sys.excepthook = _report_unless_parent_left
     if worker_init is not None:
@@ -185,8 +188,9 @@ def _report_unless_parent_left(
 def start_workers(loader: DataLoader) -> Iterator[Any]:
     """Return the iterator of a loader, whose workers are forked with SIGTERM blocked.
 
-    Before a worker is initialised, torch starts threads in it (its pool, if the parent has called
-    ``torch.set_num_threads``). They inherit the mask. Without it, SIGTERM would end the worker.
+    torch may start threads in a worker before it is initialised (a thread pool, if the parent has
+    called ``torch.set_num_threads``). They inherit the mask. Otherwise, SIGTERM would end the
+    worker.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
@@ -197,9 +201,9 @@ def start_workers(loader: DataLoader) -> Iterator[Any]:
 
 @contextmanager
 def outliving_workers(*dataloaders: DataLoader) -> Iterator[None]:
-    """Let workers that :func:`start_workers` starts outlive signals to the whole process group.
+    """Let workers that :func:`start_workers` starts survive signals to the whole process group.
 
-    Without it torch would report a worker that ends as an error, wherever the main process is then.
+    Otherwise, torch would raise an error for the ended worker anywhere in the main process.
     """
     own = [loader.worker_init_fn for loader in dataloaders]
     for loader in dataloaders:
@@ -216,13 +220,13 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     """Yield a loader's batches. If the dataset skips bad files, new workers replace crashed ones.
 
     With ``on_error="skip"``, the file that a crashed worker was reading becomes a bad file, and new
-    workers make the batches that were not yet delivered. A file whose worker was ended from outside
-    is read once more before that, because memory may have run out. The sampler must return the same
-    order each time it is iterated over, as evaluation samplers do.
+    workers make the remaining batches. If the worker was ended from outside, the file is first read
+    again, because memory may have run out. The sampler must return the same order each time, as
+    evaluation samplers do.
 
     Raises:
-        WorkerCrashError: If a worker crashed while it was reading no file, or if bad files are
-            errors.
+        WorkerCrashError: If a worker crashed while it was not reading a file, or if the dataset
+            does not skip bad files.
     """
     parts = _parts(dataloader.dataset)
     skip = bool(parts) and all(part.on_error == "skip" for part in parts)
@@ -232,8 +236,8 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     loader = dataloader
     while True:
         try:
-            # A crash is reported when the next batch is requested, not earlier, because torch's
-            # signal handler would raise in whatever the main process is computing.
+            # Report a crash only when the next batch is requested. torch's signal handler would
+            # raise in whatever the main process is computing.
             with report_worker_crashes(loader), outliving_workers(loader):
                 for batch in start_workers(loader):
                     delivered += 1
@@ -242,7 +246,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
             return
         except WorkerCrashError as error:
             if not skip or found.issuperset(error.files):
-                raise  # without a file, too
+                raise  # also if no file was being read
             bad = [path for path in error.files if path in again or _is_of_file(error.cause)]
             again.update(error.files)
             found.update(bad)
@@ -251,7 +255,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
                 part.current_files.clear()
                 for path in bad:
                     part.mark_bad(path, reason)
-        with _child_signals_deferred(deliver=False):  # as the other workers end
+        with _child_signals_deferred(deliver=False):  # the other workers end, too
             if loader.persistent_workers:
                 end_persistent_workers(loader)
             gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
@@ -267,10 +271,10 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
 
 @contextmanager
 def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
-    """Call the handler of SIGCHLD after the block; with ``deliver=False`` never."""
+    """Call the handler of SIGCHLD only after the block or, with ``deliver=False``, never."""
     handler = signal.getsignal(signal.SIGCHLD)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # Python calls handlers in the main thread only
+        yield  # Python calls handlers only in the main thread
         return
     received: list[int] = []
     signal.signal(signal.SIGCHLD, lambda number, _: received.append(number))
@@ -283,7 +287,80 @@ def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
 
 
 def _parts(dataset: Any) -> list[Any]:
-    """Return the datasets with ``current_files``: this one, or a Subset's or ConcatDataset's."""
+    """Return the datasets with ``current_files`` in a dataset, a Subset or a ConcatDataset."""
     own = [dataset] if isinstance(getattr(dataset, "current_files", None), CurrentFiles) else []
     inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
     return own + [found for part in inner if part is not None for found in _parts(part)]
+
+
+class BadFileReport:
+    """Counter of bad files, which writes them to a report and raises if there are too many.
+
+    Each line of the report is a JSON object with the number of failures and the first error of a
+    file: ``{"path": ..., "count": ..., "error": ...}``. An existing report is continued.
+
+    Args:
+        path: Path of the report. None writes no report.
+        num_files: Number of files in the dataset.
+        max_bad_share: Largest allowed share of bad files.
+
+    Raises:
+        ValueError: If an argument is out of range, or if the existing report is invalid.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, *, num_files: int, max_bad_share: float = 0.05
+    ) -> None:
+        if not 0 <= max_bad_share <= 1:
+            raise ValueError(f"max_bad_share must lie in [0, 1], got {max_bad_share}")
+        if num_files < 1:
+            raise ValueError(f"num_files must be at least 1, got {num_files}")
+        self.path = None if path is None else os.fspath(path)
+        self.num_files, self.max_bad_share = num_files, max_bad_share
+        self.counts: Counter[str] = Counter()
+        self.errors: dict[str, str] = {}
+        if self.path is None or not os.path.exists(self.path):
+            return
+        damaged = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
+        with open(self.path, encoding="utf-8", errors="replace", opener=regular_file) as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    entry = json.loads(line)
+                    self.counts[entry["path"]] = int(entry["count"])
+                    self.errors[entry["path"]] = entry["error"]
+                except damaged as error:
+                    raise ValueError(
+                        f"{self.path}, line {number} is not an entry of a bad-file report. Move "
+                        "the file away or choose another path"
+                    ) from error
+
+    def __len__(self) -> int:
+        """Return the number of distinct bad files."""
+        return len(self.counts)
+
+    def add(self, failures: Iterable[tuple[str, str]]) -> None:
+        """Count (path, error) pairs and update the report.
+
+        Raises:
+            TooManyBadFilesError: If more than ``max_bad_share`` of the files are bad.
+            WriteError: If the report cannot be written. The failures are still counted.
+        """
+        failures = list(failures)
+        for path, error in failures:
+            self.counts[path] += 1
+            self.errors.setdefault(path, error)
+        if failures and self.path is not None:
+            paths = sorted(self.counts)
+            rows = [{"path": p, "count": self.counts[p], "error": self.errors[p]} for p in paths]
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+        self.check()
+
+    def check(self) -> None:
+        """Raise :class:`TooManyBadFilesError` if the limit is exceeded."""
+        if len(self) > self.max_bad_share * self.num_files:
+            listed = "\n".join(f"  {path}: {self.errors[path]}" for path in sorted(self.counts))
+            raise TooManyBadFilesError(
+                f"{len(self)} of {self.num_files} files cannot be decoded, more than the allowed "
+                f"share of {self.max_bad_share:g} (max_bad_share). Remove them from the data, or "
+                f"raise the share in the config and --resume. Report: {self.path}\n{listed}"
+            )

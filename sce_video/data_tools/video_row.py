@@ -13,7 +13,7 @@ import av
 import numpy as np
 
 from sce_video.datasets.readers.av_file import AvFile, can_be_quick
-from sce_video.datasets.readers.av_reader import AvFrames, AvReader
+from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import (
     DecodeLimits,
     FrameCountError,
@@ -24,45 +24,45 @@ from sce_video.datasets.readers.frame_table import is_restart_point
 from sce_video.datasets.tables.row_columns import CodecParameters, FrameIndex, table_path
 from sce_video.datasets.tables.table_rows import TableReader
 
-#: Number of bytes of a stream's hash, enough that no two streams have the same hash.
+#: Length of a stream's hash in bytes, at which two streams never have the same hash.
 _HASH_BYTES = 16
-_LARGEST_STREAM = 2**31  # bytes of one row, which is held in memory while it is written
+_LARGEST_STREAM = 2**31  # bytes. A row is held in memory while it is written
 
 
 @dataclass(frozen=True, slots=True)  # a driver holds one for each file
 class RowSource:
     """A file to import."""
 
-    file: str  # its path
-    path: str  # as listed, relative to the root of the dataset
-    label: int = -1  # -1 without one
-    class_name: str | None = None  # name of its folder; None for a list
-    timeout: float | None = 60.0  # seconds that reading the file may take; None for no limit
-    max_pixels: int = DecodeLimits().max_pixels  # height x width of the largest frames
+    file: str  # path of the file
+    path: str  # path in the table
+    label: int = -1  # -1 without a label
+    class_name: str | None = None  # name of the file's class folder; None for a list
+    timeout: float | None = 60.0  # time limit for reading the file in seconds; None for no limit
+    max_pixels: int = DecodeLimits().max_pixels  # largest number of pixels in a frame
 
 
 @dataclass(frozen=True, kw_only=True)
 class VideoRow:
     """A row of a table, with the columns of ``row_columns.schema``.
 
-    A row with a ``failure`` has no content, so the fields from ``index`` on are None.
+    In a row with a ``failure``, the fields from ``index`` on are None.
 
     Attributes:
         path: Path in the table.
         label: Label; -1 without one.
         class_name: Name of the file's class folder; None for a list.
-        source_size: Size of the file, bytes; -1 if there is no file.
-        source_mtime_ns: Time of its last change; -1 if there is no file.
+        source_size: Size of the file in bytes; -1 if there is no file.
+        source_mtime_ns: Modification time of the file; -1 if there is no file.
         failure: Reason why the row has no stream; empty if it has one.
-        settings: JSON of the encoding by ``repack --to``; empty for an imported file.
+        settings: Settings of ``repack --to`` as JSON; empty for an imported file.
         index: Packed :class:`FrameIndex`.
         frames: Number of frames.
-        duration: Duration, seconds.
+        duration: Duration in seconds.
         codec, pixel_format: FFmpeg's names.
-        width, height: Size of the coded frames, pixels.
-        rotation: Degrees by which frames are turned counter-clockwise when they are displayed.
-        size, hash: Bytes of the stream, and their BLAKE2 hash.
-        stream: Packets, one after another.
+        width, height: Size of the coded frames in pixels.
+        rotation: Degrees by which frames are turned counter-clockwise for display.
+        size, hash: Size of the stream in bytes, and its BLAKE2 hash.
+        stream: All packets, one after another.
     """
 
     path: str
@@ -92,11 +92,11 @@ class NotRepackedError(ValueError):
 def video_row(source: RowSource) -> VideoRow:
     """Return the row of a file.
 
-    The packets of the first and the last frame are decoded without the container and compared with
-    the frames of the file reader. A file that cannot become a row gives one without a stream whose
-    ``failure`` is the reason. No error is raised for a file.
+    The first and the last frame are decoded from the packets alone and compared with the frames
+    that the file reader returns. If a file cannot be imported, no error is raised. The row then has
+    no stream, and its ``failure`` is the reason.
     """
-    unread = unread_row(source)  # before and after reading: a changing file gives no row
+    unread = unread_row(source)  # compared again after reading, because the file may change
     try:
         check_regular_file(source.file)
         row = _with_content(unread, source)
@@ -115,7 +115,7 @@ def video_row(source: RowSource) -> VideoRow:
 
 
 def unread_row(source: RowSource) -> VideoRow:
-    """Return the row of a file without content: its identity, and the present state of the file."""
+    """Return the row of a file without its content, but with the present state of the file."""
     try:
         status = os.stat(source.file)
         size, mtime_ns = status.st_size, status.st_mtime_ns
@@ -134,12 +134,10 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
     deadline = None if source.timeout is None else time.monotonic() + source.timeout
     limits = DecodeLimits(source.max_pixels)
     reader = AvReader(source.file, deadline=deadline, limits=limits)
-    # Two frames are enough to tell, because all of them may not fit into memory.
     with reader:
+        # Compare two frames only, because all frames may not fit into memory.
         ends = np.unique([0, len(reader.timestamps) - 1])
         frames = reader.decode(ends)
-        if not isinstance(frames, AvFrames):
-            raise NotRepackedError("its frames cannot be compared")
         stream, index = _read_stream(
             source.file, frames.orientation, reader.duration, deadline, limits
         )
@@ -149,8 +147,6 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
         def fetch(positions: np.ndarray) -> list[bytes]:
             return [stream[index.offsets[p] : index.offsets[p + 1]] for p in positions.tolist()]
 
-        # The first and the last frame, decoded from packets alone, must equal the frames of the
-        # file.
         alone = TableReader(source.file, index=index, fetch=fetch, limits=limits)
         if alone.duration <= 0:
             raise NotRepackedError("it has no duration")
@@ -176,7 +172,7 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
 def _read_stream(
     file: str, turns: int, duration: float, deadline: float | None, limits: DecodeLimits
 ) -> tuple[bytes, FrameIndex]:
-    """Return all packets, one after another, and the index of their frames."""
+    """Return all packets, one after another, and the index of the frames."""
     opened = AvFile(file, 1, can_be_quick(file), limits)
     with contextlib.closing(opened):
         codec = opened.codec
@@ -191,7 +187,7 @@ def _read_stream(
             size += len(packets[-1])
             if size > _LARGEST_STREAM:
                 raise NotRepackedError(f"its stream is longer than {_LARGEST_STREAM} bytes")
-        # With B-frames, storage order differs from display order. repack writes no B-frames.
+        # With B-frames, the storage order differs from the display order. repack writes none.
         if not packets or not keys[0] or (np.diff(pts) <= 0).any():
             raise NotRepackedError("its frames are not stored in display order")
         base = opened.stream.time_base

@@ -1,4 +1,4 @@
-"""Writes rows to a table. Any number of processes write fragments, and one commits them."""
+"""Write rows to a table. Any number of processes write fragments, and one commits them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from sce_video.data_tools.tables.video_row import VideoRow
+from sce_video.data_tools.video_row import VideoRow
 from sce_video.datasets.tables.reader_process import open_dataset
 from sce_video.datasets.tables.row_columns import STREAM, check_format, schema
 from sce_video.datasets.tables.table import (
@@ -23,13 +23,13 @@ from sce_video.datasets.tables.table import (
 )
 from sce_video.utils.command import printable_utf8, shown_failures
 
-_STORAGE_VERSION = "2.2"  # first version of Lance's files with such blobs
+_STORAGE_VERSION = "2.2"  # first file version of Lance that has such blobs
 _LANCE_FOLDERS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 _LANCE_ERRORS = (OSError, RuntimeError, ValueError)
-_MOST_CONFLICTS = 50  # maximum number of other processes' commits that precede one of ours
+_MOST_CONFLICTS = 50  # maximum number of retries when other processes commit at the same time
 _COMMIT_LIMIT = timedelta(minutes=2)
-_MOST_REMOVED = 10_000  # maximum number of rows removed by one statement
-_MOST_RELABELLED = 64  # maximum number of rows, which Lance copies with their streams
+_MOST_REMOVED = 10_000  # maximum number of rows that one statement removes
+_MOST_RELABELLED = 64  # maximum number of rows per update, which copies them with their streams
 
 
 @contextlib.contextmanager
@@ -44,32 +44,30 @@ def _explained(what: str, table: str) -> Iterator[None]:
 
 
 def write_rows(table: str, rows: Iterable[VideoRow]) -> list[str]:
-    """Write rows to new files of a table, which belong to it only after they are committed.
+    """Write rows to new files of a table. The rows belong to the table once they are committed.
 
-    Many processes may call this function at the same time. The rows are written as they come, so
-    memory contains only one of them at a time.
+    Many processes may call this function at the same time. Only one row is in memory at a time.
 
     Args:
         table: Path or URI of a table that :class:`TableWriter` has created.
-        rows: Rows from :func:`~sce_video.data_tools.tables.video_row.video_row`.
+        rows: Rows from :func:`~sce_video.data_tools.video_row.video_row`.
 
     Returns:
         JSON of each new fragment, for :meth:`TableWriter.commit`.
 
     Raises:
         TableError: If the files cannot be written.
-        Exception: If reading ``rows`` fails. The exception is not changed.
+        Exception: If ``rows`` raises it.
     """
     lance = import_lance()
     import pyarrow as pa
 
     columns = schema()
-    stopped: list[Exception] = []  # the error of ``rows``, which Lance would wrap
+    stopped: list[Exception] = []  # an error that ``rows`` raised, which Lance would wrap
 
     def batches() -> Iterator[Any]:
-        """Yield one record batch for each row."""
+        """Yield a record batch for each row, because a stream may take 2 GiB."""
         try:
-            # Go one by one, because a stream may take 2 GiB.
             for row in rows:
                 arrays = [
                     lance.blob_array([row.stream])
@@ -101,9 +99,8 @@ def write_rows(table: str, rows: Iterable[VideoRow]) -> list[str]:
 class TableWriter:
     """Writer that commits rows to a table and creates the table if it does not exist.
 
-    A process that is killed between two commits leaves files that do not belong to the table. The
-    table stays readable in the state of the last commit. Other processes may commit at the same
-    time.
+    If the process is killed, the table stays in the state of the last commit. Files that were
+    written since then do not belong to it. Other processes may commit at the same time.
 
     Args:
         table: Path or URI of the table.
@@ -124,7 +121,7 @@ class TableWriter:
             others = set(os.listdir(table)) - _LANCE_FOLDERS
             if others and "_versions" not in os.listdir(table):
                 raise TableError(
-                    f"{table!r} is a folder with other files, for example {min(others)!r}: choose "
+                    f"{table!r} is a folder with other files, for example {min(others)!r}. Choose "
                     "another path"
                 )
         elif not is_remote(table) and os.path.lexists(table):
@@ -136,7 +133,7 @@ class TableWriter:
             if "not found" not in reason or "nosuchbucket" in reason:
                 raise TableError(cannot("open", table, error)) from error
         try:
-            files = list(self._files().list("data"))  # a new table would hide these rows
+            files = list(self._files().list("data"))  # a new table would hide rows in these files
             if not files:
                 return import_lance().write_dataset(
                     schema().empty_table(),
@@ -147,13 +144,13 @@ class TableWriter:
                     storage_options=client_options(table),
                 )
             problem = (
-                f"{table!r} contains files of rows ({files[0]}), but no manifest that says which "
-                "are part of the table: restore its folder _versions, or choose another path"
+                f"{table!r} contains files of rows ({files[0]}), but no manifest that lists the "
+                "files of the table. Restore its folder _versions, or choose another path"
             )
         except _LANCE_ERRORS as error:
             problem = cannot("make", table, error)
         with contextlib.suppress(*_LANCE_ERRORS):
-            return self._open()  # another process has made it meanwhile
+            return self._open()  # another process has made the table in the meantime
         raise TableError(problem)
 
     def _open(self) -> Any:
@@ -166,7 +163,7 @@ class TableWriter:
         return LanceFileSession(self.table, client_options(self.table))
 
     def states(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield record batches of some columns and ``_rowid`` of all rows that are committed now.
+        """Yield record batches with some columns and ``_rowid`` of all committed rows.
 
         Raises:
             TableError: If the rows cannot be read.
@@ -177,21 +174,19 @@ class TableWriter:
             yield from self._opened.to_batches(columns=list(columns), with_row_id=True)
 
     def commit(self, fragments: Sequence[str], replaced: Sequence[int] = ()) -> None:
-        """Make rows a part of the table, then remove the rows that they replace.
+        """Add rows to the table, then remove the rows that they replace.
 
         If the process is killed in between, the table contains both rows of a path. Readers use the
-        later one, and the next run removes the other.
+        newer row, and the next run removes the older row.
 
         Args:
             fragments: Fragments from :func:`write_rows`.
-            replaced: ``_rowid`` of rows to remove. Another process may have removed them already.
+            replaced: ``_rowid`` of rows to remove. They may have been removed already.
 
         Raises:
-            TableError: If the table cannot be written. Nothing of this commit is in it then.
+            TableError: If the table cannot be written. It then does not contain the new rows.
         """
         with _explained("write to", self.table):
-            # Write the new rows first. If the process is killed in between, both exist, and readers
-            # take the newer one.
             if fragments:
                 self._append(fragments)
             for numbers in _lists_of(replaced, _MOST_REMOVED):
@@ -199,15 +194,15 @@ class TableWriter:
                     self._opened.delete(f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS)
 
     def _append(self, fragments: Sequence[str]) -> None:
-        """Commit new files, after checking that they are where this process sees the table."""
+        """Commit new files, after checking that they are in the table that this process sees."""
         lance, files = import_lance(), self._files()
         parsed = [lance.fragment.FragmentMetadata.from_json(text) for text in fragments]
         for name in (file.path for fragment in parsed for file in fragment.files):
             if not files.contains(f"data/{name}"):
-                self._open()  # its error says more, if the table is gone too
+                self._open()  # if the table is gone, too, this raises a better error
                 raise TableError(
                     f"{name}, which a worker has written, is not in {self.table!r}: all machines "
-                    "must reach the same storage by this name (a shared disk, AWS_ENDPOINT_URL)"
+                    "must reach the same storage under this name (a shared disk, AWS_ENDPOINT_URL)"
                 )
         with self._noticing_others():
             self._opened = lance.LanceDataset.commit(
@@ -221,13 +216,13 @@ class TableWriter:
 
     @contextlib.contextmanager
     def _noticing_others(self) -> Iterator[None]:
-        """Record whether another process has committed before the commit that is made here."""
+        """Record whether another process has committed before the commit in this block."""
         before = self._opened.version
         yield
         self._shared |= self._opened.version > before + 1
 
     def relabel(self, rows: Sequence[int], label: int, class_name: str | None) -> None:
-        """Set the label and the class of rows, given by their ``_rowid``; other columns stay.
+        """Set the label and class of rows, which are given by their ``_rowid``.
 
         Raises:
             TableError: If the table cannot be written. Some rows may have been changed.
@@ -251,25 +246,36 @@ class TableWriter:
 
 
 def _lists_of(rows: Sequence[int], most: int) -> Iterator[str]:
-    """Return row ids as lists for SQL."""
+    """Yield SQL lists of at most ``most`` row ids."""
     for begin in range(0, len(rows), most):
         yield ", ".join(str(int(number)) for number in rows[begin : begin + most])
 
 
 @dataclass
 class ImportResult:
-    """Result of importing ``files`` videos in one run."""
+    """Result of filling a table.
+
+    Attributes:
+        files: Number of files.
+        known: Number of files whose row was up to date.
+        imported: Number of rows that were written, including rows of failed files.
+        failures: Path and reason of each file that failed in this run.
+        away: Number of files that are missing now. Their rows stay.
+        failed_before: Number of known rows that contain a failure.
+        relabelled: Number of known rows whose label or class was changed.
+        source_bytes: Total size of the files whose streams were written, in bytes.
+        stream_bytes: Total size of these streams in bytes.
+    """
 
     files: int
-    known: int = 0  # number of rows already in the table and up to date
-    imported: int = 0  # number of rows written, including rows of failed files
-    # (path, reason) of the failed files of this run.
+    known: int = 0
+    imported: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
-    away: int = 0  # number of files that do not exist now; their rows stay
-    failed_before: int = 0  # number of known rows that contain a failure
-    relabelled: int = 0  # number of known rows whose label or class was changed
-    source_bytes: int = 0  # size in bytes of the files whose streams were written
-    stream_bytes: int = 0  # size in bytes of these streams
+    away: int = 0
+    failed_before: int = 0
+    relabelled: int = 0
+    source_bytes: int = 0
+    stream_bytes: int = 0
 
     @property
     def complete(self) -> bool:
@@ -278,7 +284,7 @@ class ImportResult:
 
 
 def describe_import(result: ImportResult, table: str, done: str = "imported") -> str:
-    """Return lines for the terminal. ``done`` is the verb for the files, such as imported."""
+    """Describe the result for the terminal. ``done`` says what was done with the files."""
     good = result.imported - len(result.failures)
     lines = [
         f"{result.files:,} files: {good:,} {done}, {result.known:,} up to date, "
@@ -288,10 +294,10 @@ def describe_import(result: ImportResult, table: str, done: str = "imported") ->
         sizes = (f"{size / 1e6:,.1f} MB" for size in (result.source_bytes, result.stream_bytes))
         lines.append("  size: {} -> {}".format(*sizes))
     if result.relabelled:
-        lines.append(f"  {result.relabelled:,} of these have another label now")
+        lines.append(f"  {result.relabelled:,} of them have a new label")
     if result.failed_before:
         lines.append(f"  {result.failed_before} failed before and are unchanged (--retry-failed)")
     if result.away:
-        lines.append(f"  {result.away} do not exist now; rows that they had stay")
+        lines.append(f"  {result.away} are missing now. Their rows stay in the table")
     lines += shown_failures(result.failures, ", in the table")
     return "\n".join([*lines, printable_utf8(f"table: {table}")])

@@ -1,1 +1,0 @@
-"""Making a table of videos: see ``sce-video import`` and docs/tables.md."""
