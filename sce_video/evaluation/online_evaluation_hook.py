@@ -183,7 +183,9 @@ class OnlineEvaluationHook(Hook):
         if evaluations is not None and evaluations < 1:
             raise ValueError(f"evaluations must be at least 1, got {evaluations}")
         if keep is not None and not evaluate_at_start:
-            raise ValueError("keep compares a metric with its value before training. Set evaluate_at_start to True")
+            raise ValueError(
+                "keep compares a metric with its value before training. Set evaluate_at_start to True"
+            )
         self.gallery, self.queries, self.group_pattern = gallery, queries, group_pattern
         self.metrics = [METRICS.build(dict(metric)) for metric in metrics or _METRICS]
         for metric in self.metrics:
