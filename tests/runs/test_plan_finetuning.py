@@ -356,7 +356,9 @@ def test_options_of_a_training_are_refused(tmp_path):
             sce_video.finetune(train="T", out=tmp_path, route="frozen", **changes)
 
     refused("needs a pretrained network", source="none")
-    refused("frozen trains no network. Remove lr", source="demo", lr=0.1)
-    refused("frozen trains no network. Remove head", source="demo", head="linear")
+    refused("lr has no effect, because route frozen trains no network", source="demo", lr=0.1)
+    refused(
+        "head has no effect, because route frozen trains no network", source="demo", head="linear"
+    )
     with pytest.raises(ValueError, match="route must be one of auto, frozen, finetune"):
         sce_video.finetune("demo", train="T", out=tmp_path, route="both")

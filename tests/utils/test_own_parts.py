@@ -99,7 +99,7 @@ def test_another_process_needs_the_named_modules_only():
         ("leaving", r"it raises SystemExit: 3 \(.*leaving\.py, line 1\)"),
         ("broken", r"it raises SyntaxError: .* \(.*broken\.py, line 1\)"),
         ("lacking", r"it raises ModuleNotFoundError: No module named 'no_such_package'"),
-        ("taken", r"taken registers the transform 'OpenVideo', which sce_video\.datasets\."),
+        ("taken", r"taken registers the transform 'OpenVideo', but sce_video\.datasets\."),
     ],
 )
 def test_a_wrong_module_is_one_line(folder, capsys, name, message):

@@ -70,7 +70,7 @@ def test_mistakes(labels, tmp_path, capsys):
             "segments can be exported only with --to fiftyone or activitynet",
         ),
         ((tmp_path / "none.csv", "--to", "fiftyone"), "no file of segments at"),
-        ((tmp_path, "--to", "activitynet"), "--to activitynet is for a CSV file of segments"),
+        ((tmp_path, "--to", "activitynet"), "--to activitynet needs a CSV file of segments"),
     ):
         assert tool.main([*map(str, words), "--out", out]) == 2
         assert message in capsys.readouterr().err
