@@ -23,11 +23,11 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_text
 from sce_video.utils.storage import walk_files
 
-#: Folder that a user may have named.
+#: Folder that the user may have given.
 Folder = str | Path | None
 
 
-@dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million
+@dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million of these
 class Entry:
     """One line of an official list: a name, and a label counted from 0 (-1 for none).
 
@@ -181,7 +181,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a phrase that names the most similar known name, ignoring case."""
     by_lower = {other.lower(): other for other in known}
-    # cutoff=0 returns a name in any case, which shows what names look like.
+    # cutoff=0 always returns a name, which shows what names look like.
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0)
     return f"the nearest known name is {by_lower[close[0]]!r}" if close else "no names are known"
 
