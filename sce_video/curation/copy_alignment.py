@@ -74,13 +74,11 @@ class _LineSettings:
 
 
 _LINES = _LineSettings()
-#: Shifts in seconds that are tried for a line near a hypothesis. They exceed the error of the
-#: votes.
+#: Shifts in seconds that are tried for a line near a hypothesis, larger than the votes' error.
 _SHIFTS = np.arange(-4, 5) / 12
 #: Shifts in seconds that are tried for a line after the alignment in place.
 _FINE_SHIFTS = np.arange(-2, 3) / 24
-#: Factors that are tried for the speed of a line after the alignment in place, up to 3 % either
-#: way.
+#: Factors that are tried for the speed of a line after the alignment in place, within 3 % of 1.
 _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 
 

@@ -33,8 +33,7 @@ class _MomentSettings:
     #: Seconds on either side of a frame over which the derivative in time is computed. It is one
     #: frame at the highest rate of thumbnails.
     instant: float = 1 / 32
-    #: Distance from the border, as a share of the frame, up to which a part counts as the whole
-    #: frame.
+    #: Largest distance from the border, as a share of the frame, of a part that counts as whole.
     border: float = 0.01
     #: Share of the difference between neighbouring pixels by which the means of the videos may
     #: differ at a part, because the edges of the part are between the pixels of a thumbnail.

@@ -1,4 +1,4 @@
-"""Facts about a file that are known only after all of it was decoded."""
+"""Facts about a file that are known only after it was decoded completely."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class VideoFacts:
         hidden: Number of samples without a frame, because an edit list hides it or the recorder
             dropped it.
         restarts: Number of places where the timestamps restart or jump.
-        container: FFmpeg's names of the container, separated by commas.
-        codec: FFmpeg's name of the codec.
+        container: FFmpeg's names for the container, separated by commas.
+        codec: FFmpeg's name for the codec.
         height: Height of the frames, pixels.
         width: Width of the frames, pixels.
         header_frames: Stated number of frames, without hidden samples; None if it is not stated.
@@ -119,7 +119,7 @@ class VideoFacts:
 
 
 def _less(value: float, other: float, tolerance: float) -> bool:
-    """Return whether a value is below the other by more than the tolerance and a tenth."""
+    """Return whether a value is below another by more than the tolerance and a tenth."""
     return other - value > max(tolerance, _TOLERANCE.share * other)
 
 

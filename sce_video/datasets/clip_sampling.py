@@ -47,7 +47,7 @@ from sce_video.utils.seconds import parse_seconds
 
 # Timestamps and starts are sums and products of floats, so times closer than this count as equal.
 _EPSILON = 1e-6
-#: Greatest distance in seconds at which a different frame is sought for a frame that repeats.
+#: Longest distance in seconds at which a different partner is sought for a repeated frame.
 DIFFERENCE_SECONDS = 0.5
 
 
@@ -197,7 +197,7 @@ def neighbours_within(
 def differing_pair(
     timestamps: np.ndarray, clip: ClipIndices, frame: int, differing: AbstractSet[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """Return a frame and the next frame of the clip that differs from it, in playing order.
+    """Return a frame and the next frame in playing order that differs from it.
 
     ``differing`` contains all pairs of different frames. If no different frame follows in the clip,
     the previous difference is repeated, as at the last frame of a clip. If no frame within

@@ -1,4 +1,4 @@
-"""Labelled videos from class folders, tables, lists or CSV files, and checks of their classes.
+"""Labelled videos from class folders, tables, lists or CSV files, and checks for their classes.
 
 This module does not need torch, so that invalid input is refused before torch is imported.
 """
@@ -165,7 +165,7 @@ class LabelledVideos:
         """Describe videos that are listed or labelled twice, and groups that are in two folds.
 
         Args:
-            rule: End of the first sentence, which says how repeated rows are handled.
+            rule: End of the first sentence, which explains how repeated rows are handled.
         """
         labels: list[int] = self.videos.labels.tolist()
         first: dict[str, int] = {}

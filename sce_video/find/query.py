@@ -183,8 +183,7 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
 
 #: Number of rows that are compared at a time, so that they fit into the cache of a core
 _CACHED_ROWS = 512
-#: Number of extra candidates to request from a vector index, because exact similarities may reorder
-#: the results
+#: Number of extra candidates that a vector index returns, so that exact similarities can rank them
 _SPARE = 16
 #: Largest error of a similarity that is computed in single precision
 _ROUNDING = 1e-6

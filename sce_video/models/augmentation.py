@@ -277,7 +277,7 @@ def draw_parameters(
 ) -> ViewParameters:
     """Draw the parameters of one view for samples with these seeds.
 
-    Every sample draws 14 uniform numbers in the same order, whatever the distributions: 5
+    For every sample, 14 uniform numbers are drawn in the same order, whatever the distributions: 5
     decisions, 4 factors, sigma, and 4 keys. The ranking of the keys is the order of the colour
     jitter, so all 24 orders are equally likely.
 

@@ -53,8 +53,7 @@ _SHIFT = 8
 _ROTATES = 9  # 1 if the hue is rotated, otherwise 0
 _STAGE_COLUMNS = 10
 
-# Maximum number of clip shapes for which a process compiles kernels, as torch.compile allows no
-# more
+# Number of clip shapes for which a process compiles kernels, which is torch.compile's limit
 _MOST_SHAPES = 8
 _shapes: set[tuple[int, ...]] = set()
 

@@ -312,7 +312,7 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
                     damaged.append(problem)
                     continue
                 step = _numbers(row)
-                # The training crashed and went back, so this and later iterations are logged again.
+                # After a crash, this and later iterations were logged again.
                 while rows and rows[-1]["iter"] >= step["iter"]:
                     rows.pop()
                 rows.append(step)

@@ -128,8 +128,7 @@ def _no_bytes(*given: object) -> bytes:
     return b""
 
 
-#: Stand-ins for numpy's names in a pickle. The module is named ``core`` before numpy 2 and
-#: ``_core`` since then.
+#: Stand-ins for numpy's names in a pickle. The module is ``core`` in numpy 1, ``_core`` in numpy 2.
 NUMPY_STAND_INS: dict[str, Callable[..., Any]] = {
     "numpy.ndarray": ArrayRecord,
     "numpy.dtype": DtypeRecord,

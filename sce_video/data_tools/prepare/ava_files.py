@@ -220,7 +220,7 @@ class Detections:
     Attributes:
         boxes: Highest score by corners, for each video and second.
         remarks: How often something unusual occurs, by its description.
-        low: Number of detections whose score is too low.
+        low: Number of detections with a score that is too low.
         files: Number of rows by file.
     """
 

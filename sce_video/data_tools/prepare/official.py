@@ -76,7 +76,7 @@ class OfficialLists:
     kind: str = "video"  # kind of the listed files, ``video`` or ``image``
 
     def names(self) -> list[str]:
-        """Return the names of all videos once: first those in splits, then the unused ones."""
+        """Return the name of each video once: first those in splits, then the unused ones."""
         used = (entry.name for split in self.splits for entry in split.entries)
         return list(dict.fromkeys((*used, *self.unused)))
 
@@ -302,7 +302,7 @@ class Downloads:
     def locate(
         self, root: Path, official: OfficialLists, given: Folder = None
     ) -> dict[str, Located]:
-        """Return the locations of the videos by name, see :meth:`folder`.
+        """Return the locations of the videos by name (see :meth:`folder`).
 
         Names are paths below the folder. If there is no such file, case is ignored, because copies
         of UCF101 spell HandstandPushups differently. If the dataset has an ``extension``, names are

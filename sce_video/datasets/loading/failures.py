@@ -185,7 +185,7 @@ def _report_unless_parent_left(
 
 
 def start_workers(loader: DataLoader) -> Iterator[Any]:
-    """Return the iterator of a loader, whose workers are forked with SIGTERM blocked.
+    """Return a loader's iterator, after forking its workers with SIGTERM blocked.
 
     torch may start threads in a worker before it is initialised (a thread pool, if the parent has
     called ``torch.set_num_threads``). They inherit the mask. Otherwise, SIGTERM would end the

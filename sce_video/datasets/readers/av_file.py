@@ -123,7 +123,7 @@ def stated_seconds(container: Any, stream: Any) -> float | None:
 
 
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
-    """Return options that make a decoder refuse frames that are much too large."""
+    """Return options with which a decoder refuses frames that are much too large."""
     # FFmpeg counts coded pixels, which may include rows and columns that are not displayed.
     return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
