@@ -1,4 +1,4 @@
-"""Comparison of many pairs of videos by their frames, which are in a file instead of memory."""
+"""Comparison of many pairs of videos by their frames, which are kept in a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ THUMBNAILS = "thumbnails.sqlite"
 _FRAMES = "frames"
 #: Limit in pixels for the sides of a frame.
 _SIDES = 2**16
-#: Number of bytes of a thumbnail and its time.
+#: Size in bytes of a thumbnail and its time.
 _FRAME_BYTES = 8 + SIDE * SIDE
 #: Placeholder for arrays that are in the file.
 _NONE = np.empty(0)

@@ -74,11 +74,11 @@ class _LineSettings:
 
 
 _LINES = _LineSettings()
-#: Seconds by which a line near a hypothesis is moved, more than the votes may miss the line.
+#: Shifts in seconds that are tried for a line near a hypothesis, larger than the votes' error.
 _SHIFTS = np.arange(-4, 5) / 12
-#: Seconds by which a line is moved after the alignment in place.
+#: Shifts in seconds that are tried for a line after the alignment in place.
 _FINE_SHIFTS = np.arange(-2, 3) / 24
-#: Factors by which the speed of a line is varied after the alignment in place, 3 % either way.
+#: Factors that are tried for the speed of a line after the alignment in place, within 3 % of 1.
 _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 
 
@@ -94,13 +94,13 @@ class _PlacementSettings:
     smallest: float = 0.3
     #: Gain of the mean correlation in one step below which the alignment ends.
     least_gain: float = 2e-3
-    #: Seconds before and after a frame from which the derivative in time is computed.
+    #: Seconds on either side of a frame over which the derivative in time is computed.
     instant: float = 1 / 12
 
 
 _PLACEMENT = _PlacementSettings()
-#: Longest step for the left, top, right and lower edge (shares of the frame), the seconds and the
-#: speed. A step that is computed from few pixels could otherwise be far too long.
+#: Longest step for the left, top, right and lower edge (shares of the frame), the time in seconds
+#: and the speed. A step that is computed from few pixels could otherwise be far too long.
 _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 
 

@@ -28,8 +28,8 @@ from sce_video.datasets.clip_sampling import shown_at
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 from sce_video.options.find import MIRRORED, PARTS, SPEED
 
-# The settings of each step stand before it. They were chosen by hand on the development sets of
-# benchmarks/copy_queries.py, unless a reason for a value is given (docs/curate.md).
+# The settings precede the step that uses them. They were chosen by hand on the development sets of
+# benchmarks/copy_queries.py, unless another reason is given (docs/curate.md).
 
 #: Share of its score that a line in time loses per unit of the logarithm of its speed. If little
 #: moves, all speeds agree equally well, and the speed nearest to 1 should win.
@@ -84,10 +84,10 @@ class _SearchSettings:
     query_rate: float = 4.0
     #: Number of frames per second whose parts are searched, low because each frame has many parts.
     index_rate: float = 1.0
-    #: Sides of the parts, relative to the frame, that are searched only with ``parts``. Moved
+    #: Sides, relative to the frame, of the parts that are searched only with ``parts``. Moved
     #: frames, borders and small crops are found without them.
     small_sides: tuple[float, ...] = (0.6, 0.5, 0.4)
-    #: Largest number of answers to a frame, which are similar parts of other videos.
+    #: Maximum number of answers to a frame. An answer is a similar part of another video.
     answers: int = 64
     #: Smallest correlation of an answer. Half of it is subtracted from the vote of an answer.
     least: float = 0.7
@@ -126,7 +126,7 @@ class _VoteSettings:
     #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
     least_votes: float = 0.4
     #: Number of pairs whose votes are counted, as a multiple of the pairs that are compared later.
-    #: It exceeds 1, because the pairs are preselected by an upper bound of their votes.
+    #: It exceeds 1, because the pairs are preselected by an upper bound on their votes.
     counted: int = 2
 
 
@@ -295,7 +295,7 @@ def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypoth
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     fresh = np.diff(answers.t_in, prepend=-1) != 0
     fresh[starts] = True
-    # Upper bound of the votes of a pair: the sum of the best vote of each frame.
+    # Upper bound on the votes for a pair: the sum of each frame's best vote.
     firsts = np.flatnonzero(fresh)
     bound = np.maximum.reduceat(answers.similar, firsts) - _SEARCH.least / 2
     groups = np.searchsorted(firsts, starts)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from sce_video.curation.selection import Curation
     from sce_video.curation.write import CurationReport
 
-#: Index in the folder of the results.
+#: Name of the index in the results folder.
 _INDEX = "index"
-#: Page in the folder of the results.
+#: Name of the page in the results folder.
 _PAGE = "curation.html"
-#: Earlier decisions of a reader in the folder of the results.
+#: Name of the file with a reader's earlier decisions, in the results folder.
 _DECISIONS = "decisions.csv"
 
 

@@ -20,8 +20,8 @@ from sce_video.curation.copy_votes import Hypothesis, hypotheses
 from sce_video.curation.matching import FLAT, SIDE, Part, Thumbnails, cut_part
 from sce_video.options.find import PARTS
 
-# The settings of each step stand before it. They were chosen by hand on the development sets of
-# benchmarks/copy_queries.py, unless a reason for a value is given (docs/curate.md).
+# The settings precede the step that uses them. They were chosen by hand on the development sets of
+# benchmarks/copy_queries.py, unless another reason is given (docs/curate.md).
 
 #: Number of seconds that are read from each video with ``late``.
 LATE_SECONDS = 3600.0

@@ -44,7 +44,7 @@ class Thumbnails:
     duration: float  # duration of the whole video in seconds
     height: int  # height of the original frames in pixels
     width: int
-    most: float = MAX_SECONDS  # seconds of the video from which frames were read
+    most: float = MAX_SECONDS  # number of seconds from which frames were read
 
     @property
     def end(self) -> float:
@@ -99,17 +99,17 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
 _PART = 8
 #: Sides of the parts relative to the frame. Smaller sides would need many more parts.
 SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
-#: Step between the places of the parts, relative to the frame. The refinement fills the gaps.
+#: Step between the positions of the parts, relative to the frame. The refinement fills the gaps.
 STEP = 0.05
 #: Sides of the parts that are searched for candidates, relative to the frame.
 SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
-#: Step between the places of searched parts, large because the parts of all videos are kept.
+#: Step between the positions of searched parts, large because the parts of all videos are kept.
 SEARCHED_STEP = 0.1
 #: Minimum number of compared frames of the shorter video, at equal steps.
 ANCHORS = 8
 #: Share of the compared frames that both videos must show, about two thirds of the shorter video.
 _LEAST_INSIDE = 0.65
-#: Number of correlations that are computed together (16 MB), or those of one video if more.
+#: Number of correlations that are computed together (16 MB), unless one video has more.
 _COMPARED = 2**22
 #: Number of frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
@@ -117,7 +117,7 @@ _INDEXED_RATE = 2.0
 FLAT = 3.0
 #: Left, top, width and height of a part, relative to the frame.
 Part = tuple[float, float, float, float]
-#: The part that is the whole frame.
+#: Part that covers the whole frame.
 WHOLE: Part = (0.0, 0.0, 1.0, 1.0)
 
 
@@ -184,7 +184,7 @@ def grid_parts(shapes: Sequence[Shape], step: float) -> tuple[Part, ...]:
 
 
 def squares(sides: Sequence[float]) -> tuple[Shape, ...]:
-    """Return the shapes of parts with the proportions of the frame."""
+    """Return the shapes of parts with the frame's aspect ratio."""
     return tuple((side, side) for side in sides)
 
 
@@ -247,8 +247,8 @@ def index_vectors(frames: np.ndarray) -> np.ndarray:
         frames: (T, 32, 32) thumbnails at ``RATE``. Every 8th frame is used.
 
     Returns:
-        (n, 64) float32 vectors, frame by frame, scaled as in :func:`query_vectors`. The parts have
-        the proportions of the frame, and 0.7 to 1 of its sides.
+        (n, 64) float32 vectors, frame by frame, scaled as in :func:`query_vectors`. Each part has
+        the frame's aspect ratio and 0.7 to 1 times its side lengths.
     """
     every = round(RATE / _INDEXED_RATE)
     chosen = frames[min(every // 2, len(frames) - 1) :: every]
@@ -257,7 +257,7 @@ def index_vectors(frames: np.ndarray) -> np.ndarray:
 
 
 class CopyMatcher:
-    """Comparison of other videos with a video of frames (T, 32, 32) uint8."""
+    """Comparison of other videos with one video, whose frames are (T, 32, 32) uint8."""
 
     def __init__(self, frames: np.ndarray) -> None:
         self._count = len(frames)
@@ -338,12 +338,12 @@ _ANCHORS = 16
 _SHIFTS = np.arange(-6, 7) / 64
 #: Steps of the hill climbing, as shares of the frame (position) and of the part (size).
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
-#: Largest number of moves for each step.
+#: Maximum number of moves with each step.
 _MOST_MOVES = 6
-#: Largest gain in similarity to expect after a move, about twice the largest gain (0.24) of 355
-#: alignments that reached 0.93.
+#: Largest gain in similarity that can be expected after a move, about twice the largest gain (0.24)
+#: of 355 alignments that reached 0.93.
 _FIRST_GAIN = 0.4
-#: Largest gain to expect after all moves of a step, about twice the measured 0.10, 0.08 and 0.01.
+#: Largest gain still possible after the moves of each step, twice the measured 0.10, 0.08 and 0.01.
 _GAINS = (0.2, 0.15, 0.04, 0.0)
 #: Grey level that is subtracted, so that sums of squares are small.
 _MIDDLE = 128
@@ -417,7 +417,7 @@ class _Frames:
         ]
 
     def _compared(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return indices of up to 16 frames of the inner video, and of the outer frames then."""
+        """Return indices of up to 16 inner frames, and of the outer frames at the same times."""
         moments = self._middles + offset
         common = np.flatnonzero((moments >= 0) & (moments < self._end))
         if len(common) == 0:
@@ -428,7 +428,7 @@ class _Frames:
 
 
 def _displaced(pair: _Frames, offset: float, part: Part) -> tuple[float, float]:
-    """Return the highest similarity near a displacement, and the displacement of it."""
+    """Return the highest similarity near a displacement, and where it was found."""
     values = pair.at_offsets((offset + _SHIFTS).tolist(), part)
     best = max(zip(values, -np.abs(_SHIFTS), offset + _SHIFTS, strict=True))
     return best[0], float(best[2])
@@ -437,7 +437,7 @@ def _displaced(pair: _Frames, offset: float, part: Part) -> tuple[float, float]:
 def _climbed(
     pair: _Frames, best: float, offset: float, part: Part, threshold: float
 ) -> tuple[float, float, Part]:
-    """Move a part to where the videos are most similar, by smaller and smaller steps."""
+    """Move a part to where the videos are most similar, in smaller and smaller steps."""
     for step, gain in zip(_STEPS, _GAINS, strict=True):
         for _ in range(_MOST_MOVES):
             parts = _moved(part, step)

@@ -30,10 +30,10 @@ class _MomentSettings:
     rounds: int = 3
     #: Agreement below which another round cannot reach ``SAME_CHANGES``.
     promising: float = 0.5
-    #: Seconds before and after a frame from which the derivative in time is computed. It is one
+    #: Seconds on either side of a frame over which the derivative in time is computed. It is one
     #: frame at the highest rate of thumbnails.
     instant: float = 1 / 32
-    #: Distance from the border, as a share of the frame, up to which a part counts as the whole.
+    #: Largest distance from the border, as a share of the frame, of a part that counts as whole.
     border: float = 0.01
     #: Share of the difference between neighbouring pixels by which the means of the videos may
     #: differ at a part, because the edges of the part are between the pixels of a thumbnail.
@@ -53,7 +53,7 @@ class _Agreement:
 
     value: float  # agreement of the differences from the common mean
     changes: float  # agreement of the changes over time only
-    nearby: Part  # part at which the frames would correlate more
+    nearby: Part  # part in which the frames would correlate more
 
 
 def same_moment(outer: Thumbnails, inner: Thumbnails, start: Alignment) -> Alignment:

@@ -20,7 +20,7 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
 #: Number of videos whose answers are counted together. All answers would take too much memory.
 _VOTES_AT_ONCE = 1000
-#: Share of a video below which a shared stretch is only a part of it. A longer stretch is a copy.
+#: Share of a video below which a shared stretch counts as a part. A longer stretch is a copy.
 _PART_SHARE = 0.6
 #: Smallest overlap of two equal stretches of a video, as a share of the time that they cover.
 _SAME = 0.6
@@ -30,13 +30,13 @@ _SAME = 0.6
 class _CandidateSettings:
     """Settings for finding candidates by single frames. The values were chosen by hand."""
 
-    #: Largest number of answers to a frame, which are similar parts of other videos.
+    #: Maximum number of answers to a frame. An answer is a similar part of another video.
     answers: int = 10
     #: Smallest correlation of an answer.
     least: float = 0.7
     #: Smallest number of a video's frames that a candidate must match.
     fewest_frames: int = 3
-    #: Correlation of the last answer from which a frame resembles more parts than it has answers.
+    #: If the last answer correlates this well, a frame resembles more parts than it has answers.
     crowded: float = 0.9
 
 
@@ -46,9 +46,9 @@ _CANDIDATES = _CandidateSettings()
 def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) -> np.ndarray:
     """Find pairs of videos in which frames of one resemble parts of frames of the other.
 
-    A fixed camera records many moments that look alike. If a video resembles more parts than the
-    search returns, its changes are searched as well, because they distinguish a copy from another
-    moment.
+    A fixed camera records many moments that look alike. If the search cannot return all parts that
+    resemble a video, a second search compares changes over time, which distinguish a copy from
+    another moment.
 
     Each second of video needs 3.8 KB of memory for the parts of two frames, 1 KB for the 16 frames
     that are queries, and 1.3 KB for their answers.
@@ -229,7 +229,7 @@ class Duplicates:
     # Number and reason of each video that was not compared, because it cannot be read.
     unread: list[tuple[int, str]] = field(default_factory=list)
     shared: list[SharedPart] = field(default_factory=list)  # the most frequent stretch first
-    quality: dict[int, CopyQuality] = field(default_factory=dict)  # of the videos in groups
+    quality: dict[int, CopyQuality] = field(default_factory=dict)  # for each video in a group
 
 
 def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:

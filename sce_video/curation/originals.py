@@ -86,7 +86,7 @@ def _modified(file: str) -> float:
 
 
 def _edited_side(outer: Thumbnails, inner: Thumbnails, edge: Removed) -> str | None:
-    """Return the edited video, ``inner`` or ``outer``; None if the frames do not show it."""
+    """Return which video was edited, ``inner`` or ``outer``; None if the frames do not show it."""
     if edge.edited is not None:  # Edited copies are compared without borders.
         plain = without_borders(outer), without_borders(inner)
         borders = [one is not other for one, other in zip(plain, (outer, inner), strict=True)]

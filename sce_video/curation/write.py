@@ -34,7 +34,7 @@ _RESULTS = (
     *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
     "curation.html",
 )
-#: Number of examples for a cluster or a stretch. Half of a cluster's are nearest to its centre.
+#: Number of examples for a cluster or a stretch. Half of a cluster's examples are near its centre.
 EXAMPLES = 8
 
 

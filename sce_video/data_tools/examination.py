@@ -1,4 +1,4 @@
-"""Facts about a file that are known only after all of it was decoded."""
+"""Facts about a file that are known only after it was decoded completely."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from sce_video.options.shared import MAX_PIXELS
 class _ToleranceSettings:
     """Deviations of a header that are not reported. The larger tolerance applies."""
 
-    #: Share of the stated value, because durations of long videos may be rounded.
+    #: Tolerance as a share of the stated value, because long durations may be rounded.
     share: float = 0.1
-    #: A writer may count one or two frames that it does not write.
+    #: Tolerance in frames, because a writer may count one or two frames that it does not write.
     frames: int = 2
-    #: Durations may be rounded.
+    #: Tolerance in seconds, because durations may be rounded.
     seconds: float = 0.5
 
 
@@ -62,8 +62,8 @@ class VideoFacts:
         hidden: Number of samples without a frame, because an edit list hides it or the recorder
             dropped it.
         restarts: Number of places where the timestamps restart or jump.
-        container: FFmpeg's names of the container, separated by commas.
-        codec: FFmpeg's name of the codec.
+        container: FFmpeg's names for the container, separated by commas.
+        codec: FFmpeg's name for the codec.
         height: Height of the frames, pixels.
         width: Width of the frames, pixels.
         header_frames: Stated number of frames, without hidden samples; None if it is not stated.
@@ -119,7 +119,7 @@ class VideoFacts:
 
 
 def _less(value: float, other: float, tolerance: float) -> bool:
-    """Return whether a value is below the other by more than the tolerance and a tenth."""
+    """Return whether a value is below another by more than the tolerance and a tenth."""
     return other - value > max(tolerance, _TOLERANCE.share * other)
 
 

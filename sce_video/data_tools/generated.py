@@ -280,7 +280,7 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
         ]
         others = (name for name in parameters if name != "num_videos")
         changed += [name for name in others if found.get(name) != parameters[name]]
-        if not changed:  # other parts are kept
+        if not changed:  # parts that were generated before are kept
             parameters = {**parameters, "num_videos": {**old, **new}}
         elif overwrite:
             for part in PARTS:
@@ -298,7 +298,7 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
     write_text(manifest, json.dumps(parameters, indent=1) + "\n")
 
 
-#: Largest shade of a pixel, which counts the inked cells among 4 x 4 cells of the original scan.
+#: Largest pixel value. A pixel counts the inked cells in a block of 4 x 4 cells of the scan.
 _MAX_SHADE = 16
 #: Number of fifths of every class in each part, in the order of the dataset.
 _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}

@@ -1,4 +1,4 @@
-"""The videos that ``verify``, ``repack`` and ``import`` get as a folder or an annotation list."""
+"""The videos in a folder or an annotation list, for ``verify``, ``repack`` and ``import``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sce_video.utils.files import regular_file, text_encoding
 
 @dataclass(frozen=True)
 class ListedVideos:
-    """Videos of a folder or of an annotation list.
+    """Videos in a folder or an annotation list.
 
     Attributes:
         videos: Paths and labels, N entries.

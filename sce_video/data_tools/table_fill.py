@@ -32,7 +32,7 @@ from sce_video.utils.errors import MissingPackageError
 #: Columns that are read from every row.
 COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "settings", "failure")
 #: State of a row in 29 bytes. The hash of its path takes another 16 bytes. ``label`` is the number
-#: of a pair of label and class name.
+#: assigned to a label with its class name.
 _ROW = np.dtype(
     [("row_id", "u8"), ("size", "i8"), ("time", "i8"), ("label", "i4"), ("flags", "u1")]
 )
@@ -89,7 +89,7 @@ class KnownRows:
             rows.append(np.array(list(values), dtype=_ROW))
         self._labels = list(numbers)
         hashed, found = np.concatenate(hashes), np.concatenate(rows)
-        del hashes, rows  # memory has no room for a third copy of a hundred million rows
+        del hashes, rows  # a third copy of a hundred million rows may not fit into memory
         order = np.lexsort((found["row_id"], hashed))
         hashed, found = hashed[order], found[order]
         last = np.append(hashed[1:] != hashed[:-1], len(hashed) > 0)[: len(hashed)]
@@ -192,7 +192,7 @@ class RowsJob(jobs.BatchJob):
 
 
 _COMMIT_SECONDS = 30.0  # rows are committed at least this often
-_SUPPOSED_PROCESSES = 256  # assumed for a cluster, to choose the batch size
+_SUPPOSED_PROCESSES = 256  # number assumed for a cluster, to choose the batch size
 _LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
 Progress = Callable[[int, int, bool], None]
 
@@ -228,7 +228,7 @@ def fill_table(
         jobs.StorageError: If a worker cannot write the table. Finished rows are committed.
         UserError: If the processes cannot start, or the cluster is lost.
     """
-    # Other machines have other current folders.
+    # The current folder differs between machines.
     writer = TableWriter(table if is_remote(table) else os.path.abspath(table))
     show = on_progress or (lambda done, total, failed: None)
     result = ImportResult(len(sources))
@@ -294,7 +294,7 @@ class _TableFill:
         """Return whether the row of a file must be written."""
         known = self._rows.get(table_path(source.path))
         expected = unread_row(source)
-        if expected.source_size < 0:  # there is no such file now
+        if expected.source_size < 0:  # the file no longer exists
             self._result.away += 1
             if known is not None:
                 self._result.known += 1
@@ -416,7 +416,7 @@ def row_sources(
     Raises:
         ValueError: If a path is listed with two labels.
     """
-    folder = os.path.abspath(root)  # other machines have other current folders
+    folder = os.path.abspath(root)  # the current folder differs between machines
     found: dict[str, RowSource] = {}
     for index in range(len(videos)):
         path, label = videos.path(index), int(videos.labels[index])

@@ -39,7 +39,7 @@ KINDS = {
     "label": "label missing or out of range",
 }
 
-#: FFmpeg's names of the containers that files with an extension may be.
+#: FFmpeg's names for the containers that a file with each extension may be.
 CONTAINERS: dict[str, frozenset[str]] = {
     extension: frozenset(names.split())
     for extensions, names in (
@@ -245,7 +245,7 @@ class VerifyJob(jobs.BatchJob):
     name = "verify"
 
     def __init__(self, root: str, timeout: float, max_pixels: int = MAX_PIXELS) -> None:
-        self.root = os.path.abspath(root)  # other machines have other current folders
+        self.root = os.path.abspath(root)  # the current folder differs between machines
         self.timeout = timeout
         self.max_pixels = max_pixels
 

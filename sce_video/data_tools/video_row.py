@@ -24,7 +24,7 @@ from sce_video.datasets.readers.frame_table import is_restart_point
 from sce_video.datasets.tables.row_columns import CodecParameters, FrameIndex, table_path
 from sce_video.datasets.tables.table_rows import TableReader
 
-#: Length of a stream's hash in bytes, at which two streams never have the same hash.
+#: Length of a stream's hash in bytes, enough that no two streams have the same hash.
 _HASH_BYTES = 16
 _LARGEST_STREAM = 2**31  # bytes. A row is held in memory while it is written
 

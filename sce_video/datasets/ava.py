@@ -70,7 +70,7 @@ class KeyFrame:
 
     #: Id of the video.
     video: str
-    #: Second of the film.
+    #: Time of the key frame in the film, in seconds.
     timestamp: int
     #: (n, 4) float32, ground-truth boxes, x1 y1 x2 y2 in [0, 1].
     boxes: np.ndarray
@@ -171,7 +171,7 @@ class AVADataset(VideoDataset):
         folder = Path(self.data_root) / self.folder
         if not folder.is_dir():
             raise ValueError(f"there is no folder {str(folder)!r} of videos or frames")
-        found: dict[str, str] = {}  # name of the file or folder of each video id
+        found: dict[str, str] = {}  # file or folder name of each video id
         for entry in sorted(folder.iterdir()):
             if entry.is_dir():
                 found[entry.name] = entry.name

@@ -47,7 +47,7 @@ from sce_video.utils.seconds import parse_seconds
 
 # Timestamps and starts are sums and products of floats, so times closer than this count as equal.
 _EPSILON = 1e-6
-#: Number of seconds within which a repeated frame looks for another frame to be compared with.
+#: Longest distance in seconds at which a different partner is sought for a repeated frame.
 DIFFERENCE_SECONDS = 0.5
 
 
@@ -57,9 +57,9 @@ class ClipIndices:
 
     #: (T,) int64, frames of the video in playing order.
     frames: np.ndarray
-    #: (T,) int64, the next frame of each frame in the full-rate clip. If it is given, the clip
-    #: consists of the RGB differences of ``frames`` and ``partners``. For frames that repeat, see
-    #: :func:`differing_pair`.
+    #: (T,) int64, the frame that follows each of ``frames`` at the full frame rate. If it is given,
+    #: the clip consists of the RGB differences of ``frames`` and ``partners``. For frames that
+    #: repeat, see :func:`differing_pair`.
     partners: np.ndarray | None
     #: Start of the clip, seconds.
     start: float
@@ -197,7 +197,7 @@ def neighbours_within(
 def differing_pair(
     timestamps: np.ndarray, clip: ClipIndices, frame: int, differing: AbstractSet[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """Return a frame and the next frame of the clip that differs from it, in playing order.
+    """Return a frame and the next frame in playing order that differs from it.
 
     ``differing`` contains all pairs of different frames. If no different frame follows in the clip,
     the previous difference is repeated, as at the last frame of a clip. If no frame within

@@ -182,7 +182,7 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
             raise ValueError(f"{path} must contain a list of whole numbers {files.label_key!r}")
         labels.append(np.array(found, dtype=np.int64))
         files.check_labels(labels[-1], len(data), path)
-        # A row is one image, which is stored as red, green and blue planes, each row by row.
+        # Each row is one image, stored as a red, a green and a blue plane, row by row.
         images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
         parts.append(np.ascontiguousarray(images))
     together = np.concatenate(labels)
@@ -210,7 +210,7 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
                 f"{path} has {size:,} bytes, which is not a multiple of an image's {each:,} bytes. "
                 f"Unpack {STL10.archive} again"
             )
-        # An image is stored as red, green and blue planes, each column by column.
+        # Each image is stored as a red, a green and a blue plane, column by column.
         shape = (size // each, 3, STL10_SIZE, STL10_SIZE)
         images = np.memmap(path, dtype=np.uint8, mode="r", shape=shape).transpose(0, 3, 2, 1)
         found = np.full(len(images), -1, dtype=np.int64)
@@ -309,7 +309,7 @@ class LabelTable:
         """
         number = {path: i for i, path in enumerate(self.paths)}
         root = ""
-        if paths:  # the folder that precedes a path of the table in the first path
+        if paths:  # folder in front of the table's own path in the first given path
             parts = paths[0].split(os.sep)
             ends = (os.sep.join(parts[start:]) for start in range(len(parts)))
             root = paths[0].removesuffix(next((end for end in ends if end in number), paths[0]))

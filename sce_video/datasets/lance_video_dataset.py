@@ -1,4 +1,4 @@
-"""The dataset of videos in a table, of which only the bytes of requested frames are read."""
+"""A dataset for videos in a table, from which only the bytes of requested frames are read."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class LanceVideoDataset(VideoDataset):
         return found
 
     def _rows_of(self, requests: Sequence[SampleRequest]) -> Rows:
-        """Return the data of a batch, of which some packets may still be requested.
+        """Return the data of a batch, although some packets may still be on their way.
 
         Reading a batch takes three rounds of requests: for frame indexes, positions of rows, and
         packets. From object storage, a later batch is read while this batch is decoded.

@@ -32,7 +32,7 @@ class PipelineResults(TypedDict, total=False):
     rng: np.random.Generator
     #: Value of ``time.monotonic()`` after which reading raises; None for no limit.
     deadline: float | None
-    #: Numbers of the frames that exist, see ``FrameCountError``; None at first.
+    #: Indices of the frames that exist (see ``FrameCountError``); None at first.
     correction: np.ndarray | None
     #: Slot of a shared batch buffer, a uint8 tensor per view; None to pack into new tensors.
     targets: Sequence[Tensor] | None
@@ -44,9 +44,9 @@ class PipelineResults(TypedDict, total=False):
     exit_stack: ExitStack
     #: Image of a dataset in memory, uint8 (H, W, 3).
     image: np.ndarray | DecodedFrames
-    #: Second of an AVA key frame in its film.
+    #: Time of an AVA key frame in its film, in seconds.
     timestamp: float
-    #: (n, 4) float32, persons of a key frame, at first in [0, 1], later in pixels.
+    #: (n, 4) float32, person boxes of a key frame, first in [0, 1] and later in pixels.
     boxes: np.ndarray
     #: (n, 80) float32, the actions of each person, 0 or 1.
     actions: np.ndarray
@@ -61,9 +61,9 @@ class PipelineResults(TypedDict, total=False):
     num_local_views: int
     #: V views, uint8 (T, H, W, 3), whose pixels may not be computed yet.
     views: list[np.ndarray | LazyView]
-    #: (K, T) int64, index of frame t of clip k in the only view.
+    #: (K, T) int64, place of each clip's frames in the only view.
     positions: np.ndarray
-    #: Numbers of clips of RGB differences, of clips with repeated frames, and of clips in colour.
+    #: Number of RGB-difference clips, of clips with repeated frames, and of colour clips.
     differences: tuple[int, int, int]
     #: Whether the packed pixels are mirrored.
     flipped: bool
@@ -83,7 +83,7 @@ class PackedSample(TypedDict, total=False):
     boxes: Tensor
     #: (n, 80) float32.
     actions: Tensor
-    #: uint8 (F, H, W, 3), frames that the views share, from ``PackVideo`` instead of ``inputs``.
+    #: uint8 (F, H, W, 3), frames that the views share. ``PackVideo`` returns them, not ``inputs``.
     frames: Tensor
     #: (K, T) int64, index of each clip's frames.
     positions: Tensor
@@ -99,10 +99,10 @@ class PackedSample(TypedDict, total=False):
     duration: float
 
 
-#: A step, which receives the results of the previous step. The last step returns the packed sample.
+#: Pipeline step, called with the previous step's results. The last step returns the packed sample.
 Transform = Callable[[PipelineResults], Any]
 
-#: Steps of a pipeline, built or as configs.
+#: Steps of a pipeline, either built or as configs.
 Steps = Sequence[Transform | dict[str, Any]]
 
 

@@ -112,7 +112,7 @@ class ResumableSampler(Sampler):
 
     def announce_batches(self, batch_size: int, num_workers: int) -> None:
         """Add to each request the request that its loader worker gets two batches later."""
-        self.distance = _BATCHES_AHEAD * batch_size * max(1, num_workers)  # they take turns
+        self.distance = _BATCHES_AHEAD * batch_size * max(1, num_workers)  # the workers take turns
 
     def __len__(self) -> int:
         """Return this rank's number of samples in a whole epoch."""

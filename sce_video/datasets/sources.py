@@ -268,7 +268,7 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
             f"the dataset {dataset} cannot be built from data_root={root!r} alone: {error}. Give "
             "its other arguments default values"
         ) from error
-    # A dataset returns paths with data_root, but the caller joins the paths to data_root again.
+    # A dataset returns paths that include data_root, but the caller prepends it again.
     below = os.path.join(root, "")
     paths = [str(made.path(index)).removeprefix(below) for index in range(len(made))]
     if not paths:

@@ -36,8 +36,7 @@ def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]
             for row in reader:
                 cells = [cell.strip() for cell in row]
                 if any(cells):
-                    # Rows have no number of their own, because a quoted cell may contain line
-                    # breaks.
+                    # Count lines instead of rows, because a quoted cell may contain line breaks.
                     yield reader.line_num, cells
         except csv.Error as error:
             raise ValueError(

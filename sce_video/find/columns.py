@@ -41,7 +41,7 @@ from sce_video.utils.storage import absolute
 if TYPE_CHECKING:
     from sce_video.find.store import VideoIndex
 
-#: Name of the CSV file next to an index that is read if no other file is given
+#: Name of the CSV file that is read by default, in the folder of the index
 COLUMNS = "columns.csv"
 #: Name of the database that is created from the CSV file
 DATABASE = "columns.sqlite"

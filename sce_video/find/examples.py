@@ -192,7 +192,7 @@ class Examples:
 def join_examples(
     like: Sequence[Example], unlike: Sequence[Example], text: np.ndarray | None, weights: Weights
 ) -> Examples:
-    """Combine examples, counter-examples and the embedding (D,) of a text to one query.
+    """Combine examples, counter-examples and a text embedding (D,) into one query.
 
     All examples together have one weight, which they share equally, and so do all counter-examples.
 

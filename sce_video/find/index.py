@@ -1,4 +1,4 @@
-"""Building of an index, which later calls update incrementally.
+"""Building of an index. Later calls update it incrementally.
 
 An index is a folder::
 
@@ -103,7 +103,7 @@ def _header(
     listed: LabelledVideos | None,
     dataset: str | None,
 ) -> IndexHeader:
-    """Return everything except the videos themselves on which the features depend."""
+    """Return everything that the features depend on, except the videos themselves."""
     parts = {"backbone": model.settings.backbone, "dataset": {"type": dataset}}
     return IndexHeader(
         root=root,

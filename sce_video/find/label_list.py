@@ -167,7 +167,7 @@ class LabelList:
             return (self.file,)
 
         def spread(path: str) -> int:
-            """Return a hash of 44 bits, by which similar paths are not neighbours."""
+            """Return a 44-bit hash that scatters similar paths."""
             checksum = crc32(path.encode("utf-8", "surrogateescape"))
             mixed = (checksum * 0x9E3779B97F4A7C15 ^ checksum << 32) % 2**64  # Fibonacci hashing
             return (mixed * 0xBF58476D1CE4E5B9 % 2**64) >> 20
@@ -231,7 +231,7 @@ class LabelList:
         self.classes = classes
 
     def _lines(self, paths: Iterable[str]) -> str:
-        """Return the lines of a list of some videos."""
+        """Return the lines for some videos as a list file contains them."""
         return "".join(f"{annotation_line(path, self.labels[path])}\n" for path in paths)
 
 

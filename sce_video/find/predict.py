@@ -137,7 +137,7 @@ def _listed(given: Sequence[str], extensions: Sequence[str]) -> list[str]:
 def _loaded(
     options: PredictOptions, names: Sequence[str] | None
 ) -> tuple[VideoClassifier, ViewOptions]:
-    """Return the classifier, and the requested views or the views of its test."""
+    """Return the classifier, and the requested views or those with which it was tested."""
     from sce_video.inference.classifier import load_classifier
 
     classifier = load_classifier(options.checkpoint, options.config, options.device, names)

@@ -1,4 +1,4 @@
-"""Prediction of segments in long videos by a rule that labelled videos determine."""
+"""Prediction of segments in long videos by a rule that is chosen on labelled videos."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class QueryFeatures:
             raise ValueError("no example, text or label has a weight above 0")
 
     def combined(self, compared: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
-        """Combine the features to a single query (D,) float64.
+        """Combine the features into a single query (D,) float64.
 
         Args:
             compared: Map that the search applies to all features; None for no map.
@@ -144,7 +144,7 @@ class Match:
 
 
 def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Match]:
-    """Merge similar windows of a video to moments, and return the k most similar moments.
+    """Merge similar windows of a video into moments, and return the k most similar moments.
 
     Among the k most similar windows, those that overlap or touch in the same video form a moment.
     It has the similarity and the row of its most similar window. If this gives fewer than k
@@ -183,13 +183,13 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
 
 #: Number of rows that are compared at a time, so that they fit into the cache of a core
 _CACHED_ROWS = 512
-#: Number of additional candidates from a vector index, because exact similarities may reorder them
+#: Number of extra candidates that a vector index returns, so that exact similarities can rank them
 _SPARE = 16
 #: Largest error of a similarity that is computed in single precision
 _ROUNDING = 1e-6
 #: Minimum number of windows that are compared after whitening
 _POOL = 1000
-#: One of this many windows of a large index is compared after whitening
+#: In a large index, one in this many windows is compared after whitening.
 _POOL_PART = 50
 #: Number of candidates that a vector index returns within a few dozen milliseconds
 _MOST_CANDIDATES = 2000
@@ -200,7 +200,7 @@ _MOST_LEFT_OUT = 1000
 _MORE = 1.5
 #: Number of remaining rows up to which all of them are compared, without the vector index
 _FEW = 5000
-#: If fewer than one of this many rows remain, only the remaining rows are read.
+#: If less than one in this many rows remains, only the remaining rows are read.
 _SMALL_PART = 8
 
 
@@ -253,11 +253,11 @@ def query_index(
     single = compared.astype(np.float32)
     if whitened and single.shape == index.shape[1:]:
         # (x - mean) M . (q - mean) M equals x . (q - mean) M M^T plus a constant, so the candidates
-        # can be found by a cosine with the original features, which is only off by their lengths.
+        # can be found by a cosine with the original features, which differs only by their lengths.
         mapped = query.combined(index.whitening) @ index.whitening.matrix.T
         single = mapped.astype(np.float32)
     left_out = np.unique(np.asarray(leave_out, dtype=np.int64))
-    # None means all rows. Searching a mask of ten million rows would take longer than the index.
+    # None means all rows. Checking a mask of ten million rows would take longer than the search.
     kept = None
     if len(left_out):
         kept = np.ones(len(index), dtype=bool)

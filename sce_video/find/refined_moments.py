@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sce_video.inference.features import Features
     from sce_video.inference.network_input import VideoNetwork, ViewOptions
 
-#: Number of parts into which the first pass divides a stride, and the second pass such a part
+#: Number of parts into which the first pass divides a stride, and the second pass each such part
 _PARTS = 4
 #: Function that embeds windows, given a file, start and end of one of its windows, and the step.
 EmbedNear = Callable[[str, float, float, float], "Features"]

@@ -24,17 +24,17 @@ _MAX_EXAMPLES = 100
 _MAX_ROWS = 100_000
 #: Time from the start of a video in seconds
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-#: Weight of a part of a query
+#: Weight of one part of a query
 Weight = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-#: Field with the rows whose files are checked
+#: Request field for the rows whose files are checked
 CheckedRows = Annotated[list[int], Body(embed=True, max_length=MAX_RESULTS)]
-#: Field with the rows whose labels change
+#: Request field for the rows whose labels change
 LabelledRows = Annotated[list[int], Body(max_length=_MAX_ROWS)]
-#: Field with a label; null removes a label
+#: Request field for a label; null removes a label
 OptionalLabel = Annotated[str | None, Body(max_length=1000)]
-#: Field with a label
+#: Request field for a label
 Label = Annotated[str, Body(max_length=1000)]
-#: Fields with a number
+#: Request field for a number
 Number = Annotated[float, Body()]
 Index = Annotated[int, Body()]
 

@@ -166,7 +166,7 @@ def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarra
 def embed_near(
     index: VideoIndex, network: IndexNetwork, file: str, start: float, end: float, step: float
 ) -> Features:
-    """Embed the windows around a window by :func:`.refined_moments.windows_near`."""
+    """Embed the windows around a window with :func:`.refined_moments.windows_near`."""
     return windows_near(_model(index, network), index.options, file, start, end, step)
 
 

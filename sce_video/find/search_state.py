@@ -64,7 +64,7 @@ _KEPT_FEATURES = 256
 
 
 class NoRowError(UserError, RuntimeError):
-    """Error for a number or a path that is not in the index."""
+    """Error for a row number or a path that is not in the index."""
 
 
 class GoneError(UserError, RuntimeError):
@@ -128,7 +128,7 @@ class SearchState:
         number = {"": -1} | {name: i for i, name in enumerate(self.folders)}
         self.folder_of = [number[printable_utf8(name)] for name in folders]
         self._lowered = [name.casefold() for name in self.names]
-        # First row of each video, which has several rows if these are windows.
+        # First row of each video. A video has several rows if the rows are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
         # One process embeds one video at a time, so the network is in memory only once.
@@ -356,7 +356,7 @@ class SearchState:
         )
 
     def matching(self, filters: api.FilterRequest) -> np.ndarray:
-        """Return a mask (N,) of the rows that pass; raise ValueError if a condition is wrong."""
+        """Return a mask (N,) of the rows that pass; raise ValueError for an invalid condition."""
         found = self.columns.matching(filters.where)
         if filters.path:
             text = filters.path.casefold()

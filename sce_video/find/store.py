@@ -128,7 +128,7 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """Everything except the videos themselves on which the features of an index depend.
+    """Everything that the features of an index depend on, except the videos themselves.
 
     Attributes:
         root: Absolute path of the indexed folder or table of videos.

@@ -68,7 +68,7 @@ _REFINED = 5
 _MANY = 1000
 #: Folders that Lance creates in the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
-#: Those of the folders whose files are never modified after they have been written.
+#: Folders among these whose files never change after they have been written.
 _SUMMED = ("data", "_deletions", "_indices")
 #: File with the checksums of the files in these folders, because Lance stores none.
 CHECKSUMS = "checksums.json"
@@ -533,7 +533,7 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
         if record.feature is not None:
             spans = [(None, None)] if record.spans is None else record.spans.tolist()
             own = [(*state, "", f, *span) for f, span in zip(record.read(), spans, strict=True)]
-        # Without windows a path has a single row, so a reason besides a feature is not stored.
+        # Without windows, a path has only one row, so no reason is stored for a row with a feature.
         if record.feature is None or (record.reason and record.spans is not None):
             own.append((*state, record.reason or "unknown", None, None, None))
         if some and len(some) + len(own) > step:

@@ -200,7 +200,7 @@ class ViewParameters:
         return ViewParameters(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
-# Paper, table tab:augmentations, with colour jitter of strength 1, which is twice the table's.
+# Paper, table tab:augmentations, with colour jitter of strength 1, twice the table's strength.
 _STRONG = ViewAugmentation(
     brightness=0.8,
     contrast=0.8,
@@ -277,7 +277,7 @@ def draw_parameters(
 ) -> ViewParameters:
     """Draw the parameters of one view for samples with these seeds.
 
-    Every sample draws 14 uniform numbers in the same order, whatever the distributions: 5
+    For every sample, 14 uniform numbers are drawn in the same order, whatever the distributions: 5
     decisions, 4 factors, sigma, and 4 keys. The ranking of the keys is the order of the colour
     jitter, so all 24 orders are equally likely.
 
@@ -306,7 +306,7 @@ def draw_parameters(
     )
 
 
-# Operations on samples, and on their rows (N, 5) of factors and sigma.
+# Operations on samples, given their rows (N, 5) of factors and sigma.
 _OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     # The first three blend with black, with the mean luma of each frame, and with the luma. With a
     # factor of 1, the input stays the same.

@@ -53,7 +53,7 @@ _SHIFT = 8
 _ROTATES = 9  # 1 if the hue is rotated, otherwise 0
 _STAGE_COLUMNS = 10
 
-# Number of clip shapes for which a process compiles kernels, because torch.compile stops after them
+# Number of clip shapes for which a process compiles kernels, which is torch.compile's limit
 _MOST_SHAPES = 8
 _shapes: set[tuple[int, ...]] = set()
 
@@ -76,7 +76,7 @@ def can_compile(device: torch.device) -> bool:
         return False
     compilers = (os.environ.get("CC"), "cc", "gcc", "clang")
     has_compiler = any(name and shutil.which(name) for name in compilers)
-    return has_compiler and torch.cuda.get_device_capability(device) >= (7, 0)  # as Triton needs
+    return has_compiler and torch.cuda.get_device_capability(device) >= (7, 0)  # required by Triton
 
 
 def accepts(shape: tuple[int, ...]) -> bool:

@@ -293,7 +293,7 @@ class AttentiveProbeHead(nn.Module):
         self.num_classes = num_classes
         self.in_channels = in_channels
         self.depth = depth
-        # The grid is a buffer, so that a checkpoint records with which settings it was trained.
+        # The grid is a buffer, so that a checkpoint records the settings with which it was trained.
         self.register_buffer("points", torch.tensor(grid, dtype=torch.float64))
         first = AttentiveProbe(in_channels, num_classes, num_heads, depth, mlp_ratio)
         self.probes = nn.ModuleList(copy.deepcopy(first) for _ in grid)

@@ -1,1 +1,1 @@
-"""Pages and figures: data to HTML."""
+"""Pages and figures: conversion of data to HTML."""

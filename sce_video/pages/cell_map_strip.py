@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Colour map of matplotlib in which equal steps look equal (Smith and van der Walt).
 _COLOURS = "inferno"
-_HEAT = 0.62  # weight of a cell's colour; the remaining weight is that of the frame in grey
+_HEAT = 0.62  # weight of a cell's colour; the grey frame has the remaining weight
 _MARK = (0, 230, 220)  # colour of a marked frame or cell, which stands out on inferno
 _SIDE = 224  # side of a frame on the page in pixels
 
@@ -279,7 +279,7 @@ def _strip(clip: SeenClip, values: np.ndarray, note: str, most: int) -> MapStrip
 
 
 def _joined(strips: list[MapStrip], most: int) -> list[MapStrip]:
-    """Join clips of one frame to a single strip, and number the names of longer clips."""
+    """Join one-frame clips into a single strip, and number the names of longer clips."""
     if len(strips) == 1:
         return strips
     if any(len(strip.frames) > 1 or strip.times is None for strip in strips):

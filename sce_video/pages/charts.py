@@ -250,7 +250,7 @@ def _numbers(values: np.ndarray | None) -> list[float | int | None] | None:
 
 
 def scheduled_names(record: RunRecord) -> set[str]:
-    """Return the names of values that the run's schedules set, and usual names of such values."""
+    """Return the names of the values that schedules set, in this run or usually."""
     hooks = at(record.config, "custom_hooks") or []
     hooks = hooks.values() if isinstance(hooks, dict) else hooks
     return set(_SCHEDULES).union(*(at(hook, "model", dict) or {} for hook in hooks))

@@ -51,7 +51,7 @@ class ChoicePage:
     table: ChoiceTable  # the candidates
     best: str  # name of the best candidate; empty without labels
     differences: ChoiceTable  # points by which the best candidate exceeds each other one
-    parts: Sequence[Part]  # nearest neighbours according to some candidates
+    parts: Sequence[Part]  # parts of the page with nearest neighbours
     failures: Sequence[tuple[str, str]]  # path and reason of each video that cannot be decoded
 
 

@@ -173,7 +173,7 @@ def _confusion(rows: Rows, names: Sequence[str]) -> Part:
 
 
 class _ShownMistake(NamedTuple):
-    """Mistake as it is shown on the page."""
+    """Mistake as the page shows it."""
 
     name: str  # file name with its folder
     own: str | None  # true class

@@ -41,7 +41,7 @@ class Choices(NamedTuple):
     file: str  # name of the file
     names: tuple[str, str, str]  # names of the choices
     decided: Sequence[tuple[str, str, str]]  # earlier lines, which are kept unless they change
-    best: Mapping[str, str]  # quality by which a button chooses, by the words on the button
+    best: Mapping[str, str]  # quality by which each button chooses, by the button's text
 
 
 class ClipSection(NamedTuple):

@@ -97,7 +97,7 @@ class Difference:
 class Chance:
     """Statistics of the differences between runs."""
 
-    seeds: list[SeedMean] = field(default_factory=list)  # means of each group of runs
+    seeds: list[SeedMean] = field(default_factory=list)  # mean over seeds for each group of runs
     differences: list[Difference] = field(default_factory=list)  # tests of all pairs
     notes: list[str] = field(default_factory=list)  # what could not be tested, and why
 
@@ -346,7 +346,7 @@ def render_comparison(
         }
         for slot, record in enumerate(records)
     ]
-    # Tiles by name, with a value for each run that is empty if the run has no such tile.
+    # Values of each tile by its title, one per run; empty for a run without such a tile.
     standing: dict[str, list[str]] = {}
     for number, record in enumerate(records):
         for tile in tiles(record):

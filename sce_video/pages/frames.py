@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Shortest time in seconds that a strip shows a frame, so that one can follow short clips.
+#: Shortest time in seconds that a strip shows a frame, so that viewers can follow short clips.
 _FASTEST = 0.06
 #: Longest time in seconds that a strip shows a frame, so that long clips still move.
 _SLOWEST = 0.4
@@ -112,7 +112,7 @@ def fitting(
     levels: Sequence[Quality],
     budget: int,
 ) -> list[Strip]:
-    """Encode all items in the best quality in which all strips together fit the budget of bytes.
+    """Encode all items in the best quality at which all strips together fit the byte budget.
 
     If even the lowest quality does not fit, the strips of the last items have no image.
     """
@@ -206,7 +206,7 @@ class ClipTile:
 
 
 class ClipTiles:
-    """Clips of files as tiles, of which a page contains each only once.
+    """Clips of files as tiles, each of which a page contains only once.
 
     Args:
         paths: Paths of the files.

@@ -56,7 +56,7 @@ class GalleryEntry:
     name: str  # displayed name
     file: str  # path
     frames: list[np.ndarray] = field(default_factory=list)  # at equal steps
-    played: list[np.ndarray] = field(default_factory=list)  # 8 per second of 3 s in the middle
+    played: list[np.ndarray] = field(default_factory=list)  # middle 3 s, 8 frames per second
     duration: float | None = None  # seconds; None for an image or an unreadable file
     problem: str = ""  # why the file cannot be read
     skipped: bool = False  # whether there was no time to read the file
@@ -147,7 +147,7 @@ def small_frame(frame: np.ndarray) -> np.ndarray:
 
 
 class _Card(NamedTuple):
-    """Everything that the page shows of a video."""
+    """Everything that the page shows about a video."""
 
     entry: GalleryEntry
     duration: str | None  # None for an image or an unreadable file

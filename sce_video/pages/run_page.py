@@ -25,7 +25,7 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS
 from sce_video.version import __version__
 
-#: Largest number of entries that are shown of a list, such as class names.
+#: Maximum number of entries that are shown from a list, such as class names.
 _MAX_CLASSES = 24
 #: Displayed names of the facts about the training set.
 _DATA_NAMES = {
@@ -51,7 +51,7 @@ class Tile(NamedTuple):
 
 
 def tiles(record: RunRecord) -> list[Tile]:
-    """Return the numbers that summarise a run, as far as they were logged.
+    """Return those numbers that summarise a run and were logged.
 
     They are, in this order: epoch, loss, kNN and validation top-1 (the newest, and the best with
     its epoch), test top-1 with its interval, effective rank, videos/s, data wait, and training time
@@ -125,7 +125,7 @@ def moment(seconds: float | None) -> str:
 
 
 def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
-    """Return name and value of everything that the run depends on, as far as it is known."""
+    """Return name and value of everything known that the run depends on."""
     starts = len(record.starts)
     start = record.starts[-1] if record.starts else TrainingStart()
     environment = {} if record.description is None else record.description.environment

@@ -273,7 +273,7 @@ def grouped_alarms(alarms: Sequence[AlarmLine]) -> list[AlarmGroup]:
 _SCALARS = "vis_data/scalars.json"
 
 
-#: Names of metrics.jsonl by the different names in mmengine's scalars.json.
+#: Names in metrics.jsonl, by the differing names in mmengine's scalars.json.
 _OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
 
 
@@ -312,7 +312,7 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
                     damaged.append(problem)
                     continue
                 step = _numbers(row)
-                # A crash has lost the rows of this and later iterations.
+                # After a crash, this and later iterations were logged again.
                 while rows and rows[-1]["iter"] >= step["iter"]:
                     rows.pop()
                 rows.append(step)

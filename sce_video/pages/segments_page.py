@@ -58,7 +58,7 @@ class Lane(NamedTuple):
 
 
 class VideoLanes(NamedTuple):
-    """Everything that the page shows of a video."""
+    """Everything that the page shows about a video."""
 
     name: str
     link: str  # URL of the file; empty if a browser cannot open it

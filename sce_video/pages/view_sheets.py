@@ -255,7 +255,7 @@ class ShownSample(NamedTuple):
 
 
 def _shown_sample(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> ShownSample:
-    """Return what the sheet shows of a sample; ``tallest`` is the largest height of a view."""
+    """Return what the sheet shows for a sample; ``tallest`` is the height of the tallest view."""
     duration, clips, crops = video.origin.duration, video.origin.clips, video.origin.crops
     views = []
     for number, (view, strip) in enumerate(zip(video.views, strips, strict=True)):

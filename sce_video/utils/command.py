@@ -93,7 +93,7 @@ def _escape_controls(text: str) -> str:
     )
 
 
-#: Exit status after an error, the same as argparse's for a wrong command line. 0 means success, 1
+#: Exit status after an error, which argparse also uses for a wrong command line. 0 means success, 1
 #: that the work was done but found problems in the data, and 128 + n that signal n ended it.
 ERROR = 2
 #: Exit status after Ctrl-C, 128 plus the number of SIGINT
@@ -200,7 +200,7 @@ def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect cyclic garbage every million objects instead of every thousand, in a short command.
+    """Collect cyclic garbage after a million new objects instead of a thousand, in a short command.
 
     Imports make half a million objects that are never freed. Checking them again and again takes a
     third of the processor time of a search.

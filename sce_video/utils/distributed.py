@@ -104,7 +104,7 @@ def waiting_group() -> Any:
 
 
 def gather_objects(value: _Value) -> list[_Value]:
-    """Return the picklable values of all ranks, in the order of the ranks, which all call this."""
+    """Return the picklable values of all ranks in their order. All ranks must call this."""
     return cast(list[_Value], all_gather_object(value, group=waiting_group()))
 
 
@@ -141,7 +141,7 @@ def rows_on_main_rank(parts: Sequence[Tensor]) -> Tensor | None:
     width = max((size for of_rank in shapes for _, size in of_rank), default=0)
     rows = torch.empty(sum(counts), width, dtype=parts[0].dtype if parts else None)
     places = iter(rows.split(counts) if counts else ())
-    for part, place in zip(parts, places, strict=False):  # the first ones
+    for part, place in zip(parts, places, strict=False):  # the rows of rank 0 come first
         place.copy_(part)
     for rank, of_rank in enumerate(shapes[1:], start=1):
         for _ in of_rank:

@@ -1,4 +1,4 @@
-"""Writing of files that survive a full disk or a crash, and reading of files that are untrusted."""
+"""Writing of files that survive a full disk or a crash, and reading of untrusted files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
     """
     try:
         mode = os.stat(path, follow_symlinks=not written).st_mode
-    except OSError:  # opening the file reports it
+    except OSError:  # opening the file reports the problem
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         problem = "is not a regular file (a FIFO, a device or a socket). Put a file in its place"
@@ -280,7 +280,7 @@ def append_text(path: str | Path, text: str) -> None:
             before = os.fstat(descriptor).st_size
             try:
                 while left:
-                    left = left[os.write(descriptor, left) :]  # a part, if the disk is nearly full
+                    left = left[os.write(descriptor, left) :]  # a part if the disk is almost full
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, before)

@@ -128,7 +128,7 @@ def _no_bytes(*given: object) -> bytes:
     return b""
 
 
-#: Stand-ins for numpy's names in a pickle. The module is ``core`` before numpy 2, then ``_core``.
+#: Stand-ins for numpy's names in a pickle. The module is ``core`` in numpy 1, ``_core`` in numpy 2.
 NUMPY_STAND_INS: dict[str, Callable[..., Any]] = {
     "numpy.ndarray": ArrayRecord,
     "numpy.dtype": DtypeRecord,
@@ -185,7 +185,7 @@ class _PlainUnpickler(pickle._Unpickler):
     def load_set(self) -> None:  # raises before items are hashed
         raise pickle.UnpicklingError("it contains a set")
 
-    def load_bytearray8(self) -> None:  # in contrast to the original, reads before it allocates
+    def load_bytearray8(self) -> None:  # unlike the original, reads before it allocates
         self.load_binbytes8()  # type: ignore[attr-defined]
         self.stack.append(bytearray(self.stack.pop()))  # type: ignore[attr-defined]
 

@@ -122,7 +122,7 @@ def lenient_record(kind: type[Record], row: Any) -> Record:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has an annotated type. Annotations that say nothing allow any."""
+    """Return whether a value has an annotated type. Other annotations allow any value."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in _UNIONS:
         return any(fits(value, option) for option in arguments)

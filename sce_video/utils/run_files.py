@@ -56,15 +56,15 @@ CONFIG = "config.py"
 #: Requested settings, chosen settings and state of a run, as data
 #: (:mod:`sce_video.engine.run_json`)
 RUN_JSON = "run.json"
-#: Value of ``kind`` in this file, by which a report knows that it contains no results
+#: Value of ``kind`` in this file, which tells a report that the file contains no results
 RUN_KIND = "run"
-#: Value of ``kind`` in the file of a network comparison, which contains no test results either
+#: Value of ``kind`` in a file that compares networks. Such a file contains no test results either.
 CHOOSE_KIND = "choose"
 #: Networks "demo" and "demo-sce", which are part of the package (tools/dev/demo_networks.py)
 PACKAGED = Path(__file__).parents[1] / "published/networks"
 #: Name that stands for random weights instead of a checkpoint
 RANDOM = "random"
-#: Prefix of a transformers model in place of a run or a checkpoint
+#: Prefix for a transformers model that is given instead of a run or a checkpoint
 MODEL_PREFIX = "hf:"
 
 #: Image networks whose weights are installed as a package

@@ -57,7 +57,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
     if name == "kinetics":
         official = _read_kinetics(options)
         located = kinetics.locate_kinetics(root, official, options.videos)
-    elif name == "ntu60":  # its file names are its lists
+    elif name == "ntu60":  # NTU60 defines its lists by file names
         official, located = action_sets.read_ntu60(root, options.videos)
     elif name == "imagenet":
         official = imagenet.read_imagenet(root, options.imagenet100)

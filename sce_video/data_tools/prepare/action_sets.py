@@ -128,7 +128,7 @@ _MARKS = "'NAME.avi MARK' with mark 0 (not used), 1 (train) or 2 (test)"
 
 
 def read_hmdb51(root: Path, annotations: Folder = None) -> OfficialLists:
-    """Read all ``testTrainMulti_7030_splits/CLASS_test_split{1,2,3}.txt``.
+    """Read all files ``testTrainMulti_7030_splits/CLASS_test_split{1,2,3}.txt``.
 
     Labels are ranks of the sorted class names. Names are ``CLASS/NAME.avi``. Videos with mark 0 are
     ``unused``, once for each split that leaves them out. The lists are ``train_splitN.txt`` and

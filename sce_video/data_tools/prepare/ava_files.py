@@ -34,9 +34,9 @@ AVA = Downloads(
     files=("videos", "videos_15min", "frames", "rawframes"),
     what="videos or frames",
 )
-#: First annotated second of each film, by ava_included_timestamps_v2.2.txt.
+#: First annotated second of each film, according to ava_included_timestamps_v2.2.txt.
 FIRST_SECOND = 902
-#: Last annotated second of each film, by the same file.
+#: Last annotated second of each film, according to the same file.
 LAST_SECOND = 1798
 OVERSHOOT = 0.005  # boxes that exceed the frame by up to this share of its size are clipped
 
@@ -220,7 +220,7 @@ class Detections:
     Attributes:
         boxes: Highest score by corners, for each video and second.
         remarks: How often something unusual occurs, by its description.
-        low: Number of detections whose score is too low.
+        low: Number of detections with a score that is too low.
         files: Number of rows by file.
     """
 
@@ -301,8 +301,8 @@ class Detections:
 def _proposals(value: Any, where: str) -> np.ndarray:
     """Return the proposals (n, 5) float64 of one key frame."""
     try:
-        # Accept only rows of numbers, because a small pickle may contain lists that refer to each
-        # other, which would be expanded.
+        # Accept only rows of numbers, because in a small pickle, lists may refer to each other and
+        # expand to a huge size.
         plain = isinstance(value, np.ndarray) or (
             isinstance(value, list)
             and all(isinstance(row, list | tuple | np.ndarray) and len(row) == 5 for row in value)

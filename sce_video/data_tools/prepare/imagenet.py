@@ -34,9 +34,9 @@ or, in place of the last three,
 )
 
 # Russakovsky et al. 2015. The training images of the 100 classes are counted in the archive.
-#: The 100 classes of ImageNet100, sorted: the label of a class is its rank. The paper's table
-#: "classes" of the appendix, which is the list of CMC (Tian et al. 2020) and
-#: ``Imagenet100DataModule.class_list`` in eztorch/datamodules/imagenet.py of juliendenize/eztorch.
+#: The 100 classes of ImageNet100, sorted. The label of a class is its rank. They are listed in the
+#: table "classes" of the paper's appendix, by CMC (Tian et al. 2020), and in juliendenize/eztorch
+#: (eztorch/datamodules/imagenet.py, ``Imagenet100DataModule.class_list``).
 IMAGENET100_CLASSES = read_class_file("imagenet100")
 #: Number of classes in ImageNet.
 PUBLISHED_CLASSES = 1000

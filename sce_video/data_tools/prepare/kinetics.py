@@ -39,9 +39,9 @@ KINETICS = Downloads(
 REPLACEMENT = "replacement/replacement_for_corrupted_k400"
 REPLACED = "taken from the folder of replacements for damaged videos"
 
-#: Sorted Kinetics-400 names of the 200 classes of Mini-Kinetics-200 (K200). They are the labels, in
-#: the official train.csv and val.csv, of the ids in train_ytid_list.txt and val_ytid_list.txt (Xie
-#: et al. 2018, S3D; github.com/s9xie/Mini-Kinetics-200), which have exactly 400 + 25 ids per class.
+#: Sorted Kinetics-400 names of the 200 classes of Mini-Kinetics-200 (K200): the labels in train.csv
+#: and val.csv for the 400 + 25 ids per class in train_ytid_list.txt and val_ytid_list.txt (Xie et
+#: al. 2018, S3D; github.com/s9xie/Mini-Kinetics-200).
 K200_CLASSES = read_class_file("k200")
 #: Number of classes in Kinetics-400.
 PUBLISHED_CLASSES = 400

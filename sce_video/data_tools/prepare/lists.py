@@ -150,7 +150,7 @@ class CheckJob(jobs.BatchJob):
     name = "check"
 
     def __init__(self, root: str | Path, check: Callable[[str], Any]) -> None:
-        self.root = os.path.abspath(root)  # other machines have other current folders
+        self.root = os.path.abspath(root)  # the current folder differs between machines
         self.check = check
         self.settings = {"check": check.__name__}
 

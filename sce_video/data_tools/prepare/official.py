@@ -23,11 +23,11 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_text
 from sce_video.utils.storage import walk_files
 
-#: Folder that a user may have named.
+#: Folder that the user may have given.
 Folder = str | Path | None
 
 
-@dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million
+@dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million of these
 class Entry:
     """One line of an official list: a name, and a label counted from 0 (-1 for none).
 
@@ -76,7 +76,7 @@ class OfficialLists:
     kind: str = "video"  # kind of the listed files, ``video`` or ``image``
 
     def names(self) -> list[str]:
-        """Return the names of all videos once: first those in splits, then the unused ones."""
+        """Return the name of each video once: first those in splits, then the unused ones."""
         used = (entry.name for split in self.splits for entry in split.entries)
         return list(dict.fromkeys((*used, *self.unused)))
 
@@ -181,7 +181,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a phrase that names the most similar known name, ignoring case."""
     by_lower = {other.lower(): other for other in known}
-    # cutoff=0 returns a name in any case, which shows what names look like.
+    # cutoff=0 always returns a name, which shows what names look like.
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0)
     return f"the nearest known name is {by_lower[close[0]]!r}" if close else "no names are known"
 
@@ -302,7 +302,7 @@ class Downloads:
     def locate(
         self, root: Path, official: OfficialLists, given: Folder = None
     ) -> dict[str, Located]:
-        """Return the locations of the videos by name, see :meth:`folder`.
+        """Return the locations of the videos by name (see :meth:`folder`).
 
         Names are paths below the folder. If there is no such file, case is ignored, because copies
         of UCF101 spell HandstandPushups differently. If the dataset has an ``extension``, names are

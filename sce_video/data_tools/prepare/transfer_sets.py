@@ -169,7 +169,7 @@ def _read_sun397(files: _Files) -> _Content:
     for where, line in listed:
         if not line.startswith("/") or line.count("/") < 2:
             raise ValueError(f"{where}: {line!r} must be '/LETTER/CLASS'")
-    # "/a/abbey" sorts by what follows the letter.
+    # Sort "/a/abbey" by what follows the letter.
     folders = sorted((folder for _, folder in listed), key=lambda folder: folder[3:])
     label_of = {folder: label for label, folder in enumerate(folders)}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
@@ -186,7 +186,7 @@ def _read_aircraft(files: _Files) -> _Content:
     """Read FGVC-Aircraft (Maji et al. 2013): 100 sorted variants, official validation split."""
     parts = {}
     for part in ("train", "val", "test"):
-        # Variants may contain spaces.
+        # Variant names may contain spaces.
         path = files.path(f"data/images_variant_{part}.txt")
         found = read_matches(path, r"(\d{1,18}) \s*(\S.*)", "'NUMBER VARIANT'")
         parts[part] = [(where, f"data/images/{m[1]}.jpg", m[2]) for where, m in found]

@@ -24,7 +24,7 @@ from sce_video.jobs import ItemError, StorageError
 from sce_video.options.prepare import CRF_RANGE
 from sce_video.utils.files import regular_file
 
-_HIGHEST_PSNR = 100.0  # reported for equal frames, dB
+_HIGHEST_PSNR = 100.0  # value reported for equal frames, in dB
 #: Number of frames that are encoded several times to find the crf.
 _PILOT_FRAMES = 16
 _SLOPE = 0.65  # dB that one step of crf costs on average

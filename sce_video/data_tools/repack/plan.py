@@ -45,7 +45,7 @@ class RepackPlan:
     items: list[PlannedFile]  # each file once, sorted by path, or each segment of a table
     listed: list[str] | None = None  # keys of the list's entries, in order; None for a folder
     labels: list[int] | None = None  # labels of these entries; -1 for an entry without a label
-    prefix: str = ""  # prefix of the files for report and failures; empty for a folder
+    prefix: str = ""  # prefix for the names of report and failures; empty for a folder
     list_name: str = ""  # file name of the list; empty for a folder
 
     @property
@@ -89,7 +89,7 @@ def make_plan(source: str, destination: str, listed: ListedVideos) -> RepackPlan
     paths = [inside(videos.path(i), root) for i in range(len(videos))]
     unique = sorted(set(paths))
     outputs = name_outputs(unique)
-    # For example, v.avi next to a folder v.mp4 of videos.
+    # For example, v.avi next to a folder of videos that is named v.mp4.
     folders = {o[:end] for o in outputs.values() for end, char in enumerate(o) if char == os.sep}
     for path, output in outputs.items():
         if output in folders:

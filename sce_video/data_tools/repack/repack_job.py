@@ -121,7 +121,7 @@ class RepackJob(jobs.BatchJob):
     def __init__(
         self, root: str | Path, folder: str | Path, settings: Settings, limits: EncoderLimits
     ) -> None:
-        self.folder = os.path.abspath(folder)  # other machines have other current folders
+        self.folder = os.path.abspath(folder)  # the current folder differs between machines
         self.settings = settings.as_dict()
         self.root = os.path.realpath(root)
         self.cpus = limits.threads
@@ -242,7 +242,7 @@ def check_outputs(
         record = store.get(item.key)
         if record is None or not record.done or record.facts["root"] == job.root:
             continue
-        # Machines may mount one root at several paths. A file is the same if it has the same state.
+        # Machines may mount one root at several paths, so a file is identified by its state.
         if item.source is not None and item.source != record.source:
             raise ValueError(
                 f"{item.output!r} in the output folder was made from {item.key!r} in "

@@ -152,7 +152,7 @@ HELD_BYTES = 256 * 2**20
 #: Maximum size in bytes of the frames that are kept of a longer video, to be compared with the
 #: output.
 SAMPLE_BYTES = 32 * 2**20
-#: Maximum number of these frames.
+#: Maximum number of frames that are kept for this comparison.
 _SAMPLE_FRAMES = 240
 #: FFmpeg's colour matrix for RGB (AVCOL_SPC_RGB).
 _RGB = 0

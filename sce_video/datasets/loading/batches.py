@@ -20,7 +20,7 @@ from sce_video.utils.tensors import RECEIVER, ReusedMemory, flags, shown
 
 
 class SharedMemoryError(UserError, RuntimeError):
-    """The system has no shared memory left for a batch."""
+    """Error that is raised if the system has no shared memory left for a batch."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message_from_worker(message, type(self)))
@@ -155,7 +155,7 @@ class SharedBatchBuffer:
         self._filled += 1
 
     def abandon(self) -> None:
-        """Return no more slots, because a thread that timed out may still write to one."""
+        """Stop returning slots, because a thread that timed out may still write to one."""
         self._size = 0
 
 

@@ -34,9 +34,9 @@ _ROWS = 256
 _WIDTH = 4096
 #: Length of a process id in bytes.
 _PID = 8
-#: Seconds to wait until the end of a process is noticed.
+#: Longest time to wait until the end of a process is noticed, in seconds.
 _PATIENCE = 2.0
-#: Both messages of torch for a crashed worker.
+#: Pattern of both messages that torch raises for a crashed worker.
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 
 
@@ -171,8 +171,7 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
         os._exit(0)
 
     threading.Thread(target=end_by_parent, daemon=True).start()
-    # The thread of multiprocessing that sends batches would report an error if the parent was
-    # interrupted.
+    # If the parent is interrupted, multiprocessing's sending thread would report an error.
     sys.excepthook = _report_unless_parent_left
     if worker_init is not None:
         worker_init(worker)
@@ -186,7 +185,7 @@ def _report_unless_parent_left(
 
 
 def start_workers(loader: DataLoader) -> Iterator[Any]:
-    """Return the iterator of a loader, whose workers are forked with SIGTERM blocked.
+    """Return a loader's iterator, after forking its workers with SIGTERM blocked.
 
     torch may start threads in a worker before it is initialised (a thread pool, if the parent has
     called ``torch.set_num_threads``). They inherit the mask. Otherwise, SIGTERM would end the

@@ -30,8 +30,8 @@ from sce_video.datasets.readers.frame_table import (
 )
 from sce_video.utils.files import regular_file
 
-#: FFmpeg's names of the containers that are read. They do not include numbered images, text, and
-#: playlists that refer to other files or hosts (concat, hls, dash, sdp, imf).
+#: FFmpeg's names for the containers that can be read. They do not include numbered images, text,
+#: and playlists that refer to other files or hosts (concat, hls, dash, sdp, imf).
 CONTAINERS = (
     "mov", "matroska", "avi", "asf", "flv", "live_flv", "gif", "mpeg", "mpegvideo", "mpegts", "ogg",
     "mxf", "nut", "rm", "dv", "ivf", "wtv", "dhav", "nsv", "h264", "hevc", "m4v", "h263", "obu",
@@ -47,10 +47,10 @@ _STILLS = Disposition.attached_pic | Disposition.timed_thumbnails
 # FFmpeg uses this list only for its own probing, and not for decoders that are opened afterwards.
 _NO_PROBING = {"codec_whitelist": "none"}
 # Without an index, the packets of a file up to this size are read once and kept in memory. Larger
-# files are read again from a key frame on.
+# files are read again, starting at a key frame.
 _MAX_HELD_BYTES = 64 * 2**20
 # Tables of larger files, by path, size and modification time, with nine bytes per frame. Tables of
-# long indexes are kept, too, because reading the index of an hour takes 50 ms for each segment.
+# long indexes are kept, too, because reading the index of a one-hour video takes 50 ms per segment.
 _tables: dict[tuple[str, int, int, int, str], FrameTable] = {}
 _MAX_TABLES = 128
 _LONG = 10_000  # number of frames
@@ -123,7 +123,7 @@ def stated_seconds(container: Any, stream: Any) -> float | None:
 
 
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
-    """Return options that make a decoder refuse frames that are much too large."""
+    """Return options with which a decoder refuses frames that are much too large."""
     # FFmpeg counts coded pixels, which may include rows and columns that are not displayed.
     return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
@@ -343,7 +343,7 @@ class AvStream:
         self._indexed = False
         self._direct: FileIO | None = None  # file from which packets are read without the demuxer
         self._checked = False  # whether the keys of an index are known to be restart points
-        self.decoded_bytes = 0  # size of the packets that the last call of frames_from has decoded
+        self.decoded_bytes = 0  # bytes of packets decoded by the last call of frames_from
         self.table = table_from_packets([])
         self.file = AvFile(path, num_threads, can_be_quick(path), limits)
         self.extradata = self.file.codec.extradata or b""
@@ -380,7 +380,7 @@ class AvStream:
             self.table = table or table_from_packets([])
             if table is None or not self.file.quick or self.file.quick_was_enough(table):
                 return table is not None
-            self.reopen(quick=False)  # repeat it with FFmpeg's probing
+            self.reopen(quick=False)  # reopen the file with FFmpeg's probing
 
     def _table_of_index(self) -> FrameTable | None:
         """Return the table in the file's index, if it is valid and agrees with the first packet."""
@@ -441,7 +441,7 @@ class AvStream:
             return None
         table = table_from_packets(rows, false_keys, self._clock(dts))
         if table.shifts is not None:
-            for packet, pts in zip(held, table.pts.tolist(), strict=False):  # none of a large file
+            for packet, pts in zip(held, table.pts.tolist(), strict=False):  # empty for large files
                 packet.pts = pts
         if not held:
             _keep_table(identity, table)
@@ -518,7 +518,7 @@ class AvStream:
             yield from enumerate(self._held[first:], first)
             return
         if self._direct is not None:
-            # A demuxer reads 32 KiB after each seek, which takes a sixth of the time of decoding a
+            # A demuxer reads 32 KiB after each seek, which takes a sixth as long as decoding a
             # small intra frame.
             for position in range(first, len(self.table.pts)):
                 packet = self._stored(self.table, position)

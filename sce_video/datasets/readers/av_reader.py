@@ -195,7 +195,7 @@ class AvReader(VideoReader):
         # integer * integer / integer is correctly rounded, so frame 64 at 25 fps is exactly 2.56
         self.timestamps = (self._pts - self._pts[0]) * numerator / denominator
         last = table.last_duration * numerator / denominator
-        if last <= 0:  # not stated, so use the median distance of the frames
+        if last <= 0:  # not stated, so use the median distance between frames
             last = float(np.median(np.diff(self.timestamps))) if len(self._pts) > 1 else 1 / fps
         self.duration = float(self.timestamps[-1]) + last
 
@@ -232,14 +232,14 @@ class AvReader(VideoReader):
     @property
     def random_access_at_keys(self) -> bool:
         """Return whether all frames after every key frame are exact if decoding starts there."""
-        # They are not if some key frames are no restart points (intra refresh), if frames that are
-        # decoded after a key frame are displayed before it, or if the second key frame of h264 is
-        # not an IDR picture (open GOP).
+        # Frames are not exact if some key frames are no restart points (intra refresh), if frames
+        # that are decoded after a key frame are displayed before it, or if the second key frame of
+        # h264 is not an IDR picture (open GOP).
         if self.by_count or self._pts[0] < 0 or self.has_false_keys:
             return False
         table = self._stream.table
         keys = np.flatnonzero(table.is_key)
-        earliest = np.minimum.accumulate(table.pts[::-1])[::-1]  # from each packet on
+        earliest = np.minimum.accumulate(table.pts[::-1])[::-1]  # from each packet to the end
         if len(keys) == 0 or keys[0] != 0 or (earliest[keys] < table.pts[keys]).any():
             return False
         if len(keys) == 1 or self._stream.file.codec.name != "h264":

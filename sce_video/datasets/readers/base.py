@@ -80,8 +80,8 @@ class TooManyBadFilesError(UserError, RuntimeError):
 
 #: Largest number of pixels in an image. Photos have up to 100 million.
 MAX_IMAGE_PIXELS = 2**27
-#: Largest size in bytes of the decoded frames that a reader may hold at a time, such as 170 frames
-#: of 4K video in yuv420p.
+#: Maximum size in bytes of the decoded frames that a reader holds at a time. It is enough for 170
+#: frames of 4K video in yuv420p.
 MAX_HELD_BYTES = 2 * 2**30
 
 
@@ -91,7 +91,7 @@ class DecodeLimits:
 
     #: Largest number of pixels in a frame, height x width.
     max_pixels: int = MAX_PIXELS
-    #: Bytes of decoded frames that may be held at a time.
+    #: Maximum size in bytes of decoded frames in memory.
     max_held_bytes: int = MAX_HELD_BYTES
 
     def __post_init__(self) -> None:

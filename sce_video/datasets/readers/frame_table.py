@@ -19,7 +19,7 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
-#: If a clock jumps ahead by more seconds, it has restarted, as in the ffmpeg program.
+#: A clock that jumps ahead by more than this many seconds has restarted, as in the ffmpeg program.
 _JUMP = Fraction(10)
 #: Between key frames, a clock that goes back by up to this many seconds has not restarted.
 _SLIP = Fraction(1, 10)
@@ -99,9 +99,10 @@ class Clock:
 
     #: (F,) float64, decoding time of each packet; NaN if it is unknown.
     dts: np.ndarray
-    #: Seconds of one unit of the timestamps.
+    #: Length of one timestamp unit in seconds.
     tick: Fraction
-    #: Whether the container has a free-running clock, as MPEG-TS, so that a jump is not a pause.
+    #: Whether the container has a free-running clock, as MPEG-TS does, so that a jump is not a
+    #: pause.
     free: bool
 
     def restarts(
@@ -181,7 +182,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
         frames, samples are empty or tables are inconsistent.
     """
     entries = getattr(stream, "index_entries", None)  # PyAV 18
-    # A few bytes of an index can state millions of samples, more than the file has bytes.
+    # An index of a few bytes can claim millions of samples, more than the file has bytes.
     file_size = os.path.getsize(path)
     if entries is None or not 0 < len(entries) <= file_size:
         return None
@@ -208,7 +209,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
         return None
     pts = dts + offsets
     last = int(durations[np.argmax(pts)])
-    # Without B frames, all times are FFmpeg's own, so no packet must be demuxed to check them.
+    # Without B frames, all times are FFmpeg's own, so no packets need to be demuxed to check them.
     plain = stream.codec_context.name in ("h264", "hevc") and (offsets == offsets[0]).all()
     stored = np.stack([byte_offsets, sizes], 1) if plain and name != "avi" else None
     return FrameTable(pts, keys.astype(bool), last, stored=stored)

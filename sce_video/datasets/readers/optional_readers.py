@@ -19,7 +19,7 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.registry import READERS
 
-#: FFmpeg's names of the containers for which the libraries returned PyAV's frames in tests.
+#: FFmpeg's names for the containers from which the libraries returned PyAV's frames in tests.
 _CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 #: Values of profile_idc for H.264 with 8 bits: baseline, main, extended, high.
 _H264_8_BIT = (66, 77, 88, 100)
@@ -63,7 +63,7 @@ class FallbackReader(VideoReader):
         container, codec = av_reader.file.format, av_reader.file.codec.name
         if container not in _CONTAINERS or codec not in cls.codecs or av_reader.by_count:
             return False
-        if av_reader.restarts or av_reader.has_false_keys:  # the libraries start decoding there
+        if av_reader.restarts or av_reader.has_false_keys:  # the libraries start decoding at them
             return False
         try:
             if av_reader.decode(np.zeros(1, dtype=np.int64)).orientation >= 4:

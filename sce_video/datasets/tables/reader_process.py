@@ -76,11 +76,11 @@ def _tidy(dataset: Any) -> None:
 
 #: Methods that read from a ``lance.LanceDataset``.
 _READS: dict[str, Callable[..., Any]] = {
-    # Columns of rows, which are given by their numbers.
+    # Read columns of the rows with the given numbers.
     "take": lambda table, rows, columns: table.take(rows, columns=columns),
-    # Columns of all rows, or of a selection (``filter``, ``offset``, ``limit``, ``nearest``).
+    # Read columns of all rows, or of a selection (``filter``, ``offset``, ``limit``, ``nearest``).
     "read": lambda table, columns, selection=None: table.to_table(columns, **(selection or {})),
-    # Ranges of a blob column, each (row, offset, bytes).
+    # Read ranges of a blob column, each given as (row, offset, bytes).
     "read_ranges": lambda table, column, requests: table.read_blob_ranges(
         column, requests, selector="indices"
     ),

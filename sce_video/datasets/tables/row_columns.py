@@ -23,7 +23,7 @@ FORMAT_KEY = b"sce_video.table"
 STREAM = "stream"
 #: Column of everything else that a reader needs from a row (:meth:`FrameIndex.pack`).
 INDEX = "index"
-_HEAD = struct.Struct("<II")  # CRC-32 of the rest, number of bytes of the JSON
+_HEAD = struct.Struct("<II")  # CRC-32 of the rest, size of the JSON in bytes
 
 
 def table_path(path: str) -> str:
@@ -35,7 +35,7 @@ def table_path(path: str) -> str:
 class CodecParameters:
     """Parameters of a decoder, which are usually equal for all files of an encoder."""
 
-    #: FFmpeg's name of the decoder.
+    #: FFmpeg's name for the decoder.
     codec: str
     #: The codec's header.
     extradata: bytes
@@ -43,7 +43,7 @@ class CodecParameters:
     width: int
     #: Height as stated in the container, in pixels.
     height: int
-    #: FFmpeg's numbers of range, colour space, primaries and transfer characteristics.
+    #: FFmpeg's codes for range, colour space, primaries and transfer characteristics.
     colors: tuple[int, int, int, int]
 
 
@@ -223,7 +223,7 @@ def list_rows(
 
     found = _of_content(table, content, opened.version, listed)
     del content
-    pa.default_memory_pool().release_unused()  # otherwise, it keeps four times the list
+    pa.default_memory_pool().release_unused()  # otherwise, the pool keeps four times the list
     return found
 
 

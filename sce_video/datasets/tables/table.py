@@ -32,15 +32,15 @@ CLIENT_LIMITS = {
 }  # fmt: skip
 #: Shorter limits for the first attempt to open a table, because the address may not exist.
 _FIRST_LIMITS = {"client_max_retries": "3"}
-#: On a disk, two ranges with fewer bytes between them are read by one request.
+#: On a disk, two ranges that are fewer bytes apart than this are read in one request.
 BLOCK_SIZE = 1024
-#: The same for an object store. With 64 KiB, a clip reads four times the bytes of its frames. This
-#: is faster than ten times as many requests.
+#: The same limit for an object store. With 64 KiB, reading a clip transfers four times the bytes of
+#: its frames, which is faster than ten times as many requests.
 REMOTE_BLOCK_SIZE = 2**16
 #: Number of simultaneous requests to object storage. Each sample of a batch needs a dozen requests.
 _IO_THREADS = "128"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.I)
-_LONGEST_REASON = 300  # characters. Messages of Lance may contain a whole page of a server
+_LONGEST_REASON = 300  # characters. Lance's messages may contain a server's whole page
 
 
 class TableError(UserError, RuntimeError):

@@ -51,7 +51,7 @@ from sce_video.datasets.tables.table import (
 _ROWS_OF_A_READ = 4
 _READS_AT_ONCE = 20  # number of simultaneous reads, which is enough for two batches of 32 samples
 
-# Open decoders that are not in use. The streams of a table have few kinds of parameters, and
+# Open decoders that are not in use. The streams of a table share few sets of parameters, and
 # opening a decoder takes as long as decoding one or two frames. A decoder is dropped if it raised
 # an error or if its thread was abandoned.
 _idle_decoders: OrderedDict[tuple[CodecParameters, int, int], Any] = OrderedDict()

@@ -172,7 +172,7 @@ def _without_repeats(
     repeats: Sequence[np.ndarray],
     decoded: tuple[DecodedFrames, np.ndarray],
 ) -> list[ClipIndices]:
-    """Return the clips with new partners if frames repeat, or without partners."""
+    """Return the clips with new partners for frames that repeat, or with none if none differs."""
     # Neighbouring frames are compared in a second pass, with few frames in memory at a time.
     frames, indices = decoded
     around: dict[int, set[int]] = {}

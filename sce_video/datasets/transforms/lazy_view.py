@@ -46,7 +46,7 @@ def _resize_as_pil(frame: np.ndarray, target: np.ndarray, mode: str) -> None:
     target[...] = resized_as_pil(frame, (target.shape[0], target.shape[1]), mode)
 
 
-#: Interpolations by their names in configs.
+#: Interpolation functions by their names in configs.
 RESIZES: dict[str, Resize] = {
     "pil": partial(_resize_as_pil, mode="bilinear"),
     "pil_bicubic": partial(_resize_as_pil, mode="bicubic"),

@@ -70,9 +70,9 @@ def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list
     """Return top and left of one square in the centre, or of three squares along the long side.
 
     One square begins at ``(length - size) / 2`` rounded half to even, as in torchvision's
-    ``CenterCrop``. Three squares begin along the long side (the width of a square frame) at 0,
-    ``ceil((long - size) / 2)`` and ``long - size``, and along the short side at
-    ``ceil((short - size) / 2)``::
+    ``CenterCrop``. Three squares begin at 0, ``ceil((long - size) / 2)`` and ``long - size`` along
+    the long side, and at ``ceil((short - size) / 2)`` along the short side. In a square frame, the
+    width is the long side::
 
         width >= height   +------+------+------+        height > width   +------+  0
                           |  0   |  1   |  2   |                         +------+  1

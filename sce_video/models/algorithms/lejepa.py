@@ -37,7 +37,7 @@ class RandomDirections(StepGenerator):
 
 @MODELS.register_module()
 class LeJEPA(SelfSupervisedModel):
-    """Prediction of the global views' centre from all views, with SIGReg against a collapse.
+    """Prediction of the global views' centre from all views, with SIGReg to prevent a collapse.
 
     Let z_v (N, D) be the embeddings of view v, which are not normalised, and let c be the mean of
     the global views' embeddings::

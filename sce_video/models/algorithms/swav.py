@@ -60,7 +60,7 @@ class SwAV(SelfSupervisedModel):
         epsilon: Weight of the entropy in Sinkhorn-Knopp. It is read at every step.
         frozen_prototype_steps: Number of optimiser steps before the prototypes are trained. The
             authors freeze them for 1 epoch.
-        queue_size: Number of embeddings that are kept of each assigned view, over all ranks. 0
+        queue_size: Number of embeddings that are kept for each assigned view, over all ranks. 0
             means no queue.
         queue_start_steps: Number of optimiser steps before the queue starts to fill. It is used as
             soon as it is full.

@@ -216,8 +216,8 @@ def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
         return x
 
     # A compiler cannot trace contexts. Since torch 2.9, it does not need _FixedStatistics, because
-    # it updates statistics only in the first pass. Before, it updates them in both passes, so all
-    # activations are kept instead.
+    # it updates statistics only in the first pass. Earlier versions update them in both passes, so
+    # all activations are kept instead.
     if torch.compiler.is_compiling():
         return run(x) if _WRITES_TWICE else checkpoint(run, x, use_reentrant=False)
     contexts = nullcontext(), _FixedStatistics(layers)  # for the first and the second pass

@@ -279,7 +279,7 @@ def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     if "_conv_stem.weight" not in weights:
         raise ValueError("these are not EfficientNet weights in the layout of lukemelas")
-    # The blocks of a stage have the same number of output channels, and no two stages have.
+    # All blocks of a stage have the same number of output channels, which differs between stages.
     ends = (name for name in weights if name.endswith("_project_conv.weight"))
     ordered = sorted(ends, key=lambda name: int(name.split(".")[1]))
     counts = Counter(len(weights[name]) for name in ordered).values()
@@ -301,7 +301,7 @@ def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-#: Names of a block's parts in the published layout and here
+#: Names of a block's modules in the published layout and here
 _PARTS = {
     "_expand_conv": "expand.0",
     "_bn0": "expand.1",

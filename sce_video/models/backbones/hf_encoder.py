@@ -89,23 +89,23 @@ class Family:
     part: str = ""
     width: str = "hidden_size"
     projected: str | None = None
-    # Entries of the vision part's config for the side of a patch, and for the side of the frames to
-    # which learned positions belong. A name that ends with a number, such as the name of a timm
-    # network, stands for this number.
+    # Entries of the vision part's config for the patch size, and for the frame size of the learned
+    # positions. If an entry is a name that ends with a number, such as a timm name, the number
+    # counts.
     patch: str = "patch_size"
     stride: int | None = None  # set for a convolutional network, which has no patches
     size: str | None = "image_size"
     fixed_frames: bool = False  # whether learned positions also belong to a number of frames
     in_patches: bool = False  # NaFlex: accepts patches of frames with any aspect ratio
-    # How its blocks compute only some tokens: the encoder receives only these "tokens", or each
-    # block also receives their "positions".
+    # How the blocks compute only some tokens: "tokens" if the encoder receives only these, or
+    # "positions" if each block also receives their positions.
     drops: str = ""
     # Frame rate if the processor's config states none. None spreads frames over the whole video.
     frames_per_second: float | None = 1.0
     source: str = "an image: frames a second apart"  # source of this rate
     # Properties of the processor's class that its file does not change: whether it normalises, the
-    # ratio of short side and crop if it is computed, and whether frames are resized after they are
-    # scaled to 0..1, which means without rounding.
+    # ratio of short side to crop if it is computed, and whether frames are resized after they are
+    # scaled to 0..1, and therefore without rounding.
     normalized: bool = True
     short_side_ratio: float | None = None
     in_float: bool = False
@@ -329,8 +329,8 @@ def architecture_of(config: Any) -> Architecture:
 def config_of(architecture: Architecture) -> Any:
     """Build a ``PreTrainedConfig`` from untrusted plain data, which undoes :func:`architecture_of`.
 
-    transformers receives only sizes. These are the fields that the config class of the family, or
-    of its text and vision parts, adds to the fields of every model.
+    Only sizes are passed to transformers. These are the fields that the config class of the family,
+    or of its text and vision parts, adds to the fields of every model.
 
     Raises:
         ValueError: If any other entry could make transformers load, download or import something,

@@ -12,8 +12,8 @@ from torch import Tensor
 from sce_video.utils.tensors import to_device
 
 TOKEN_PATTERNS = ("random", "tube")
-# First word of the entropy. In augmentation.py, it is different, so tokens and colours are drawn
-# independently.
+# First word of the entropy. It differs from the word in augmentation.py, so that tokens and colours
+# are drawn independently.
 _STREAM = 0x544F4B45
 
 

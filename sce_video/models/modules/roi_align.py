@@ -26,7 +26,7 @@ class _Sampling:
     height: int  # bins of the grid
     width: int
     scale: float  # cells of the map per pixel of the input frame
-    ratio: int  # points per bin and axis; 0 depends on the size of the box
+    ratio: int  # points per bin and axis; with 0, it depends on the box size
     aligned: bool
 
 
@@ -59,7 +59,7 @@ def roi_align(
         features: (N, C, H, W), floating point.
         rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in pixels of the input frame. They
             receive no gradient, and may be on the CPU while the features are on a GPU.
-        output_size: h = w, or (h, w).
+        output_size: Side of a square output, or (h, w).
         spatial_scale: Cells of the map per pixel of the input frame, for example 1/16.
         sampling_ratio: Number of points per bin and axis. 0 means ceil(bin size in cells) for each
             box.

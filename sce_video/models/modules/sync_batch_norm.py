@@ -70,7 +70,7 @@ class Normalise(torch.autograd.Function):
         axes = _all_but_channels(x)
         variance, mean = torch.var_mean(_wide(x), axes, correction=0)
         own, rank = torch.stack((mean, variance)), distributed.get_rank()
-        # Each rank sends a matrix that is 0 except in its own row, so their sum has all rows.
+        # Each rank sends a matrix that is 0 except in its own row, so their sum contains all rows.
         rows = torch.stack([own if row == rank else torch.zeros_like(own) for row in range(ranks)])
         means, variances = _summed(rows).unbind(1)
         mean = means.mean(0)

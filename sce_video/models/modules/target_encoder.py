@@ -91,7 +91,7 @@ class BatchShuffle(StepGenerator):
         own = global_positions(len(view), view.device)
         # Row p of the shuffled batch is sample order[p]. This rank encodes its own rows.
         mine = samples[order[own]]
-        # With every S-th sample, the groups depend only on their total number over all ranks.
+        # Taking every S-th sample makes the groups depend only on their total number on all ranks.
         groups = [encode(mine[number :: self.splits]) for number in range(self.splits)]
         encoded = groups[0].new_empty(len(view), *groups[0].shape[1:])
         for number, group in enumerate(groups):
