@@ -139,14 +139,14 @@ def read_sweep(path: str | Path) -> Sweep:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no sweep file at {path}")
-    from mmengine.config import Config  # takes seconds, so a missing file is reported first
+    from mmengine.config import Config  # slow, so a missing file is reported first
 
     try:
         content = Config.fromfile(str(path)).to_dict()
-    except Exception as error:  # the file is code: it may raise anything
+    except Exception as error:  # the file is code, so it may raise anything
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"cannot read the sweep {path}: {first}") from error
-    content = {k: v for k, v in content.items() if not k.startswith("_")}  # helpers of the file
+    content = {k: v for k, v in content.items() if not k.startswith("_")}  # drop private variables
     stem = Path(path).stem
     try:
         sweep = read_record(Sweep, {"name": stem, "title": stem, **content})
@@ -235,7 +235,7 @@ def step_state(out: str | Path, step: Step) -> str:
                 pass
         except Timeout:
             return "running"
-        except OSError:  # another user's folder
+        except OSError:  # may be another user's folder
             pass
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"
@@ -286,7 +286,7 @@ def plan(
         before = None if point.checkpoint else planner.pretraining(config, options)
         for column in filter(point.has, sweep.columns):
             own = [*option_texts(column.options), *evaluate_options, of_seed]
-            # Columns of the same evaluation share a step and read different metrics from it.
+            # Columns that need the same evaluation share a step and read different metrics from it.
             step = planner.evaluation(
                 column.config or config,
                 own if column.config else [*options, *own],
@@ -306,7 +306,8 @@ def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
     """
     found: dict[str, list[Step]] = {}
     for cell in cells:
-        # The pretraining run leads its chain. An evaluation of given weights is a chain by itself.
+        # A pretraining run comes first in its chain. An evaluation of given weights is its own
+        # chain.
         first = cell.step.before or cell.step
         chain = found.setdefault(first.folder, [first])
         if cell.step not in chain:
@@ -367,7 +368,7 @@ class _Planner:
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
-        # Include option names, because an option overrides what a checkpoint or a rule would set.
+        # Include option names, because options override what a checkpoint or a rule would set.
         keys = sorted(option.partition("=")[0] for option in options)
         text = json.dumps(
             [cfg._cfg_dict.to_dict(), [keys, *others]],
