@@ -170,7 +170,7 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
         "queries_of_unseen_classes": found.unseen,
     }
     if found.shared:
-        provenance["benchmark"] = None  # no published result has shared videos
+        provenance["benchmark"] = None  # no published result allows shared videos
     if options.neighbours is not None:
         _save_neighbours(options.neighbours, queries.paths, found, provenance)
     if options.json is not None:

@@ -332,7 +332,7 @@ def cell_similarity(
     found, *others = (
         features_of_clip(encoder, clip, model.checkpoint) for clip in (query_clip, *key_clips)
     )
-    # The features have fewer steps in time than the clip has frames.
+    # The features have fewer time steps than the clip has frames.
     step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
     cells = found[:, step]  # (C, h, w) cells of the query frame
     if cell == MEAN:
