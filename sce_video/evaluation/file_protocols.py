@@ -53,7 +53,7 @@ class ProbeResult:
 
 
 def probe(options: ProbeOptions) -> ProbeResult:
-    """Compute kNN, a linear probe and other protocols from files of features.
+    """Run kNN, a linear probe and other evaluation protocols on feature files.
 
     Raises:
         FileNotFoundError: If there is no such file.

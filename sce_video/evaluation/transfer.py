@@ -408,8 +408,8 @@ def low_shot_svm(
     and a class with fewer than K images contributes all. The draws of every K begin with
     ``random.Random(seed)``, so a draw of K images is part of the draw of 2 K.
 
-    Features (N, D) of train and val, in the order of the image names, and of test (M, D) are
-    divided by their l2 norm plus 1e-5. Positives are (N, C) and (M, C) bool, and "difficult" images
+    The features are (N, D) for train and val together, in the order of the image names, and (M, D)
+    for test. Each feature is divided by its l2 norm plus 1e-5. Positives are (N, C) and (M, C) bool, and "difficult" images
     count as negatives.
     """
     _check_matrix(test, test_positives, "test")

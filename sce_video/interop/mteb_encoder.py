@@ -132,7 +132,7 @@ def _files(dataset: Any, count: int, where: str) -> Iterator[list[str]]:
         ValueError: If there is no column of videos, there is a column of a different modality, or
             the dataset is empty.
     """
-    from datasets import Video  # the package that provides mteb's datasets
+    from datasets import Video  # the package on which mteb's datasets are based
 
     columns = set(dataset.column_names) & {"text", "image", "audio", _COLUMN}
     if columns != {_COLUMN}:

@@ -115,7 +115,7 @@ def network_config(network: Network) -> JsonObject:
         "classifier": classifier,
         "feature_size": feature_size,
         "provenance": {
-            "checkpoint": path.rstrip("/").rpartition("/")[2],  # without the user's folder
+            "checkpoint": path.rstrip("/").rpartition("/")[2],  # omit the user's folder
             **provenance,
             "software": {"sce_video": __version__, "torch": torch.__version__},
         },

@@ -14,7 +14,7 @@ from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.records import at
 
-#: Names of datasets, networks, methods and metrics, and titles of the paper's tables, by key.
+#: Names of datasets, networks, methods and metrics, and titles of tables in the paper, by key.
 _NAMES = {row["key"]: row["name"] for row in read_published("names.csv")}
 _NAMES |= {key: row["name"] for key, row in PRETRAININGS.items()}
 

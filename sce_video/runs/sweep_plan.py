@@ -17,9 +17,9 @@ A sweep file is Python, like a config::
 
 ``training`` states what an evaluation trains: ``none``, ``one`` (tools/train.py, then
 tools/test.py) or ``splits`` (sce-video finetune-splits, the three official splits). A step is
-identified by its settings, so columns share an evaluation, and points and sweeps share a
-pretraining run, if they need the same one. A point with ``columns=["K200"]`` has only this column,
-because each dataset has its own recipes.
+identified by its settings, so columns that need the same evaluation share it, and points and sweeps
+that need the same pretraining run share that. A point with ``columns=["K200"]`` has only this
+column, because each dataset has its own recipes.
 """
 
 from __future__ import annotations

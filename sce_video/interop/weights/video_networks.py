@@ -36,7 +36,7 @@ from sce_video.models.backbones.common import STAGE_BLOCKS
 from sce_video.registry import MODELS
 from sce_video.utils.records import at
 
-#: Config of a backbone: its class as ``type``, and the arguments of the class.
+#: Backbone config: the class as ``type``, and the class's arguments.
 BackboneConfig = dict[str, Any]
 
 
@@ -141,7 +141,7 @@ _LAYOUTS = {
 VIDEO_LAYOUTS = tuple(_LAYOUTS)
 _STEM = re.compile(r"(conv|bn)1\.(\w+)")
 _BLOCK = re.compile(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\w+)")
-#: Names, in this package, of the second convolutions of temporal basic blocks.
+#: This package's names for the second convolutions in temporal basic blocks.
 _SECOND = re.compile(r"layer[34]\.\d+\.conv2\.weight")
 
 
@@ -283,7 +283,8 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
             f"no weight is called {stem}, with or without a prefix, so this is not the layout of "
             f"{layout}. The file has {', '.join(list(weights)[:5])}"
         )
-    # If the file contains the authors' online encoder and its target, use the online encoder.
+    # If the file contains both the authors' online encoder and the target encoder, use the online
+    # one.
     found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
     if len(found) > 1:
         raise ValueError(f"the file contains several networks. Give one of the prefixes {found}")
