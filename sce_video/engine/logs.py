@@ -343,8 +343,8 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 
     Args:
         save_dir: Folder of the log, set by the visualizer.
-        run_dir: Work folder. Its name is the name of the run, and its sub-folder ``wandb``
-            contains local files.
+        run_dir: Work folder. It is named after the run, and its sub-folder ``wandb`` contains local
+            files.
     """
 
     def __init__(self, save_dir: str, run_dir: str) -> None:

@@ -139,7 +139,7 @@ class RetrieveResult:
 
 
 def retrieve(options: RetrieveOptions) -> RetrieveResult:
-    """Compute R@k of queries in a gallery, from files of features.
+    """Compute R@k of queries in a gallery, from feature files.
 
     Raises:
         FileNotFoundError: If there is no such file.

@@ -404,13 +404,13 @@ def low_shot_svm(
 ) -> dict[int | None, list[float]]:
     """Compute the all-points mAP (0 to 1) of every draw, by K. None uses the whole set once.
 
-    A draw consists of K images for each class. An image drawn for several classes occurs as often,
-    and a class with fewer than K images contributes all. The draws of every K begin with
-    ``random.Random(seed)``, so a draw of K images is part of the draw of 2 K.
+    A draw consists of K images for each class. An image drawn for several classes occurs once per
+    class, and a class with fewer than K images contributes all of them. The draws of every K begin
+    with ``random.Random(seed)``, so a draw of K images is part of the draw of 2 K.
 
     The features are (N, D) for train and val together, in the order of the image names, and (M, D)
-    for test. Each feature is divided by its l2 norm plus 1e-5. Positives are (N, C) and (M, C) bool, and "difficult" images
-    count as negatives.
+    for test. Each feature is divided by its l2 norm plus 1e-5. Positives are (N, C) and (M, C)
+    bool, and "difficult" images count as negatives.
     """
     _check_matrix(test, test_positives, "test")
     train, test = (x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-5) for x in (train, test))

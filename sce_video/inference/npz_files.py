@@ -388,7 +388,7 @@ def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) ->
 def read_failures(
     path: str | Path, provenance: Mapping[str, Any], name: str = "failures"
 ) -> list[tuple[str, str]]:
-    """Return the pairs of file and reason under a name of a provenance.
+    """Return the pairs of file and reason under an entry of a provenance.
 
     Raises:
         ValueError: If they are not pairs.

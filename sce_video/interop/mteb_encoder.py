@@ -30,12 +30,12 @@ class MtebEncoder:
 
     Args:
         model: Network from :func:`~sce_video.inference.model.load_model`.
-        name: Name ``organisation/model`` under which mteb stores the results. None uses the name of
-            the checkpoint's file. The revision is the beginning of the checkpoint's SHA-256.
+        name: Name ``organisation/model`` under which mteb stores the results. None uses the
+            checkpoint's file name. The revision is the beginning of the checkpoint's SHA-256.
         options: Views and workers; None for the defaults of :class:`ViewOptions`.
 
     Raises:
-        TypeError: If ``model`` is not such a network.
+        TypeError: If ``model`` is of another type.
         ValueError: If ``name`` does not contain exactly one slash.
     """
 

@@ -221,7 +221,7 @@ class BusyStoreError(StoreError):
 
 
 class RecordStore:
-    """Records by key, in which a new record replaces the item's earlier record.
+    """Records by key. A new record replaces the item's earlier one.
 
     Args:
         path: Path of the file, which is created if needed. None keeps the records in memory.

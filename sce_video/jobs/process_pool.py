@@ -258,7 +258,8 @@ def pack(job: BatchJob) -> PackedJob:
     """Pickle a job.
 
     Raises:
-        WorkersEndedError: If a part of it cannot be pickled, such as a function in a function.
+        WorkersEndedError: If the job contains something that cannot be pickled, such as a nested
+            function.
     """
     try:
         return PackedJob(pickle.dumps(job), type(job).__module__, own_modules())

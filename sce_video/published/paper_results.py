@@ -105,7 +105,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperResult(Setting):
-    """A number in the paper, and the setting in which it was measured.
+    """A number in the paper, and the setting for which it was measured.
 
     Attributes:
         split: 1, ``mean of 3`` or ``val``.

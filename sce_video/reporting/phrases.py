@@ -132,7 +132,7 @@ def describe_metric(papers: Sequence[PaperResult]) -> str:
 
 
 def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
-    """Describe numbers of the paper that have the same setting."""
+    """Describe the paper's numbers that share a setting."""
     paper = papers[0]
     words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split)]
     words.append(describe_metric(papers))

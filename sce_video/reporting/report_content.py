@@ -311,7 +311,7 @@ class OwnResult:
         return self.weights in _RANDOM
 
     def gain(self, name: str) -> float | None:
-        """Return by how many percentage points a fraction exceeds that of random weights."""
+        """Return by how many percentage points a fraction exceeds the value of random weights."""
         own = self.result.metric(name)
         other = None if self.baseline is None else self.baseline.metric(name)
         if name in NOT_FRACTIONS or own is None or other is None:
@@ -324,11 +324,11 @@ class TestSetResults:
     """The results on one test set.
 
     Attributes:
-        title: Name of the published set, or the names of the classes.
+        title: Name of the published dataset, or the class names.
         published: Whether the paper has numbers for this test set.
         details: Number of videos, their place, and a description of the evaluation.
         metrics: Names of all results' metrics, the most important first.
-        results: Results, those of random weights first.
+        results: Results, starting with random weights.
     """
 
     title: str

@@ -43,8 +43,8 @@ class Result:
         split: Number of the split, ``val`` or ``mean of 3``; None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
         intervals: 95 % confidence intervals by metric, if the file states them.
-        faults: Contradictions between its numbers and its intervals or the outcomes of single
-            samples.
+        faults: Contradictions between the result's metrics and its intervals or per-sample
+            outcomes.
     """
 
     name: str
@@ -218,7 +218,7 @@ def _read(path: str) -> JsonObject:
 
 
 def _checked(result: Result, path: str) -> Result:
-    """Add contradictions between a result's numbers and its intervals or its file of outcomes."""
+    """Add contradictions between a result's metrics and its intervals or outcomes file."""
     from sce_video.evaluation.metrics.base import outcomes_path  # imported here: it needs torch
 
     faults = [

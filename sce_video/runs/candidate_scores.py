@@ -49,7 +49,7 @@ class Score:
         candidate: Candidate that was scored.
         cost: Cost of the candidate.
         rows: Features of the videos, with labels, groups and folds.
-        metrics: Values by the name of the metric.
+        metrics: Values by metric name.
         intervals: 95 % intervals of the metrics that are means over videos; None with one group.
         outcomes: (m,) contribution of each measured video to such a metric.
     """

@@ -96,7 +96,7 @@ def named_candidates(names: Sequence[str]) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class NetworkPass:
-    """Pass of a network over the videos, which gives the features of one or several candidates.
+    """Pass of a network over the videos, which computes the features of one or more candidates.
 
     Attributes:
         network: Network. If there are several candidates, it computes features that suffice for all
@@ -271,7 +271,7 @@ class ChoiceVideos:
 
 
 def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVideos:
-    """Divide videos into folds, and put them into the order in which they are sampled.
+    """Divide videos into folds, and put them in sampling order.
 
     Without groups, each video is its own group. Division and order depend only on the videos and
     their labels, so they are the same for all candidates and all calls.

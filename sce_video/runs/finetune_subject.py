@@ -113,7 +113,7 @@ def data_settings(
 
     Args:
         subject: Training and test videos.
-        out: Folder in which the lists of the videos are or will be.
+        out: Folder that contains or will contain the video lists.
         parts: Parts of the recipe that read the test videos.
         write: Whether to write these lists.
     """

@@ -78,7 +78,7 @@ class HeldOut:
         words: Description of the held-out videos.
         facts: Facts about all videos.
         seed: Seed that divides the folder.
-        lists: Paths and labels of each part of a CSV file; empty if the seed divides the folder.
+        lists: Paths and labels of each split in a CSV file; empty if the seed divides the folder.
     """
 
     count: int

@@ -199,7 +199,7 @@ def trial_seconds(hours: float | None, planned: float) -> float:
 
 @dataclass(frozen=True)
 class Trial:
-    """Result of a short finetuning on a part of the labelled videos.
+    """Result of a short finetuning run on some of the labelled videos.
 
     Attributes:
         held: (n,) positions of the tested videos among the compared ones.
@@ -213,7 +213,7 @@ class Trial:
 
 
 def _try_finetuning(training: _Training, subject: Subject, held: Tensor, seconds: float) -> Trial:
-    """Finetune on a part of the labelled videos for some seconds, and test on another part.
+    """Finetune on some of the labelled videos for a few seconds, and test on others.
 
     ``held`` (n,) are the positions of the test videos among the compared ones.
 

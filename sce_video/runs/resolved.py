@@ -91,8 +91,8 @@ def resolved(
 ) -> ResolvedRecipe:
     """Resolve the config of a training run, and find the source of each value, without training.
 
-    The config equals the one that training with these options uses. Variables in config files that
-    no part of training reads are left out.
+    The config equals the one that training with these options uses. Config-file variables that
+    training does not read are left out.
 
     Args:
         config: Config file, name of a recipe, or config.

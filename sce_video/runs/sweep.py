@@ -374,7 +374,7 @@ class SweepRunner:
 def _error_line(log: Path, begin: int) -> str:
     """Return the last line that states an error or, if there is none, the last line.
 
-    Only the part of the log from byte ``begin`` on is searched.
+    Only the log from byte ``begin`` on is searched.
     """
     with open(log, "rb", opener=regular_file) as file:
         file.seek(max(begin, log.stat().st_size - _TAIL))

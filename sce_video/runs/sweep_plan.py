@@ -79,7 +79,7 @@ class Point:
         config: Config of the pretraining run; None for the config of the sweep.
         options: Changes of this config, which are applied after the options of the sweep.
         checkpoint: Path of a checkpoint, or ``random``, to evaluate instead of a pretraining run.
-        published: Numbers from the sweep's ``source``, by name of the column.
+        published: Numbers from the sweep's ``source``, by column name.
         note: Remark that follows the title.
         columns: Names of the columns that the row has; empty for all.
     """
@@ -336,7 +336,7 @@ class _Planner:
     def evaluation(
         self, config: str, options: list[str], training: str, of: Step | tuple[str, int]
     ) -> Step:
-        """Return the step that evaluates a pretraining, or a given checkpoint with a seed."""
+        """Return the step that evaluates a pretraining run, or a given checkpoint with a seed."""
         if isinstance(of, Step):
             before, known = of, of.folder
             checkpoint = _checkpoint_of(str(self.out / of.folder), of.result)

@@ -284,7 +284,7 @@ def options_of_settings(cfg: Config, values: Mapping[str, object]) -> dict[str, 
 
     Args:
         cfg: Config of a recipe, which declares the settings.
-        values: New values by name of the setting.
+        values: New values by setting name.
 
     Raises:
         ValueError: If the recipe does not have a setting with this name.

@@ -103,7 +103,7 @@ class Collapse(Detector):
     some networks, such as transformers, have similar features before they are trained.
 
     Attributes:
-        minima: Smallest healthy value by name of the metric.
+        minima: Smallest healthy value by metric name.
         share: Share of the largest value so far.
         steps: Iterations for which a metric must stay below both limits.
         first: Number of initial iterations that are ignored.

@@ -267,7 +267,7 @@ class ProgressHook(Hook):
         self._log_waits(hub)
 
     def before_checkpoint(self, runner) -> None:
-        """Complete the history, which is part of the checkpoint."""
+        """Add the missing values to the history in the checkpoint."""
         if self._ended is not None:
             self._ended.synchronize()
         self._log_waits(runner.message_hub)

@@ -87,7 +87,7 @@ def timm_network(folder: Path, stored: Mapping[str, Any]) -> ImageNetwork:
 def resnet(
     architecture: str, weights: Mapping[str, Tensor], settings: ProcessorSettings, source: str
 ) -> ImageNetwork:
-    """Return a ResNet with the names of timm and torchvision as a ``ResNet2d``.
+    """Return a ResNet with timm's and torchvision's weight names as a ``ResNet2d``.
 
     Args:
         architecture: One of :data:`RESNETS`.

@@ -185,7 +185,7 @@ def _without_classifier(
 def _same_in_timm(
     published: Published, kept: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor] | None:
-    """Return weights under the names of timm; None if their names or shapes differ.
+    """Return weights under timm's names; None if their names or shapes differ.
 
     Args:
         published: Network whose number of weights is the same.

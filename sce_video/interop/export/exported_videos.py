@@ -258,7 +258,7 @@ def principal_plane_in_blocks(features: np.ndarray) -> np.ndarray:
 
 
 def neighbours(features: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find up to k nearest other videos of every video, given features (N, D).
+    """Find up to k nearest neighbours of every video, given features (N, D).
 
     Returns:
         Rows (N, k') int64 and ascending distances (N, k') float32, 1 - cosine.

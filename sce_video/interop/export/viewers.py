@@ -291,7 +291,7 @@ def export_videos(
 
 
 def _class_file(options: ExportOptions) -> str | None:
-    """Return the given file of class names, or the file next to the list of labels."""
+    """Return the given class-name file, or the file next to the label list."""
     if options.classes is not None or options.labels is None:
         return options.classes
     found = f"{os.path.splitext(options.labels)[0]}_classes.txt"

@@ -109,7 +109,7 @@ def _loaded(src: Path, dst: Path, load: Callable[[Path], dict[str, Any]]) -> dic
 
 
 def _in_layout(state: dict[str, Tensor], layout: str) -> Conversion:
-    """Rename the weights for a code base, and list the weights for which it has no names."""
+    """Rename the weights for a code base, and list those that have no name there."""
     if layout in VIDEO_LAYOUTS:
         return to_video_layout(state, layout)
     stem = state.get("backbone.conv1.weight", state.get("conv1.weight"))

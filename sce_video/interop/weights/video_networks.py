@@ -17,8 +17,8 @@ Sources: facebookresearch/SlowFast, ``slowfast/models/resnet_helper.py`` and ``s
 released encoders use these names with or without the prefix ``trunk.model.``.
 
 In mmaction2, both convolutions of a temporal basic block (depth 18, 34) have three taps in time. In
-this package, the second one has a single tap. Export adds a tap of zeros before and after it, which
-gives the same function. Import requires these taps to be zero.
+this package, the second one has a single tap. Export pads it with a zero tap on either side, which
+computes the same function. Import requires these taps to be zero.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _their_name(name: str, names: _Names) -> str:
 
 @cache
 def _names_of(kind: str, depth: int) -> tuple[str, ...]:
-    """Return the names of a network's tensors in this package."""
+    """Return this package's names for a network's tensors."""
     with torch.device("meta"):  # allocates no memory for weights
         return tuple(MODELS.build({"type": kind, "depth": depth, "base_channels": 1}).state_dict())
 
@@ -189,7 +189,7 @@ def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> Backbo
 def from_video_layout(
     checkpoint: Mapping[str, Any], layout: str, prefix: str | None = None
 ) -> Conversion:
-    """Convert the backbone in a file of another code base to the names of this package.
+    """Convert the backbone in another code base's file to this package's names.
 
     BN counters (``num_batches_tracked``) that are missing in the file are set to 0.
 
