@@ -32,9 +32,7 @@ class Suited:
     size: str
     parameters: float
     lr: float
-    batch_share: (
-        float  # share of the usual batch size, as activations are larger (not measured)
-    )
+    batch_share: float  # share of the usual batch size, as activations are larger (not measured)
 
 
 TRANSFORMERS = (

@@ -167,7 +167,7 @@ class LogReductionHook(Hook):
             outputs.update(current)  # for hooks that read or store them in this iteration
 
     def before_checkpoint(self, runner) -> None:
-        """Add the values still waiting to the histories in the checkpoint. Call this on all ranks."""
+        """Add the waiting values to the histories in the checkpoint. All ranks call this."""
         _to_history(runner, self._read(runner) if self._waiting else ())
 
     after_train = before_checkpoint
