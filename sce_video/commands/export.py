@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sce_video.interop.export.networks import NetworkReport
     from sce_video.interop.export.viewers import VideosReport
 
-#: The next step after an export, by format
+#: Next step to suggest after an export, by format
 _NEXT = {
     "pretrained": "sce-video embed VIDEOS --checkpoint {out} --out features.npz",
     "onnx": "python examples/onnx_features.py {out} VIDEO",

@@ -103,14 +103,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             meant = "Options must follow the name of a command"
         print(f"sce-video: error: there is no command {name!r}. {meant}", file=sys.stderr)
         return 2
-    from sce_video.dependencies import check_dependencies  # takes longer than a page of help
+    from sce_video.dependencies import check_dependencies  # slower than printing the help
 
     try:
         check_dependencies()
     except ImportError as error:
         print(f"sce-video: error: {error}", file=sys.stderr)
         return 1
-    if argv is None:  # the process ends sooner without a garbage collection of all imports
+    if argv is None:  # exit faster by not garbage-collecting all imports
         atexit.register(gc.freeze)
     module, _, function = COMMANDS[name][0].partition(".")
     before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors

@@ -98,7 +98,7 @@ def resumed_iteration(runner: Any, meta: Mapping[str, Any], name: str) -> int:
     now = layout_of(runner)
     try:
         before = read_record(BatchLayout, at(meta, "batch_layout"))
-    except ValueError:  # the checkpoint has none, or it is damaged
+    except ValueError:  # the layout is missing or damaged
         return meta["iter"]
     if now is None or min(astuple(before)) < 1:
         return meta["iter"]
@@ -125,7 +125,7 @@ def resumed_iteration(runner: Any, meta: Mapping[str, Any], name: str) -> int:
             "ScheduleHook, which counts optimiser steps"
         )
     # The samples per rank are rounded up, so their total depends on the number of ranks. If the
-    # steps per epoch have changed only by this rounding, the epoch keeps its previous number.
+    # steps per epoch have changed only because of this rounding, the epoch keeps its number.
     loader, in_epoch = runner.train_dataloader, before.iters_per_epoch // before.accumulated
     alike = (before.samples, before.global_batch) == (now.samples, now.global_batch)
     rounded = alike and abs(in_epoch - now.iters_per_epoch // now.accumulated) == 1
@@ -170,7 +170,7 @@ def _iteration(before: BatchLayout, now: BatchLayout, meta: Mapping[str, Any], n
     epoch, iteration = meta["epoch"], meta["iter"]
     if before == now:
         return iteration
-    # Count in optimiser steps, because only they mean the same in both layouts.
+    # Count in optimiser steps, because they mean the same in both layouts.
     steps = (iteration - epoch * before.iters_per_epoch) // before.accumulated
     in_epoch = before.iters_per_epoch // before.accumulated
     if before.samples != now.samples and steps not in (0, in_epoch):

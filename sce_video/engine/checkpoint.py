@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 Provenance = dict[str, Any]
 #: Attribute bit that marks a zip record as a folder. Files of torch.save never set it.
 _FOLDER = 0x10
-#: Largest number of parts in a value of :func:`is_plain`.
+#: Largest number of elements in a value that :func:`is_plain` accepts.
 _MAX_PLAIN_PARTS = 10**6
 #: Message hub key for the name of a stopped training run's checkpoint.
 STOP_CHECKPOINT = "stop_checkpoint"
@@ -92,7 +92,7 @@ class HistoryRecord:
 
 def _history_method(owner: Any, name: Any) -> Any:
     """Replace ``getattr``, which a pickled HistoryBuffer calls for its four statistics."""
-    # The real ``getattr`` would give a file access to every attribute of every permitted object.
+    # The real ``getattr`` would let a file access every attribute of every permitted object.
     if owner is _EmptyRecord:  # Python 3.11.0 to 3.11.3 pickle Enum members in this way
         return _EmptyRecord()
     if owner is not HistoryRecord or name not in ("min", "max", "current", "mean"):
@@ -100,7 +100,7 @@ def _history_method(owner: Any, name: Any) -> Any:
     return f"HistoryBuffer.{name}"
 
 
-#: Names in mmengine's files and their stand-ins. None of the stand-ins builds a real object.
+#: Names in mmengine's files, with their stand-ins. None of the stand-ins builds a real object.
 _MMENGINE_STAND_INS: list = [
     (HistoryRecord, "mmengine.logging.history_buffer.HistoryBuffer"),
     (_history_method, "builtins.getattr"),
@@ -209,13 +209,13 @@ def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
 
 def _check_archive(path: Path) -> None:
     """Raise ValueError unless the file is an undamaged archive in the form that torch writes."""
-    # torch never writes compressed or overlapping records, but it would read them, and a small file
-    # of such records can unpack to any size. torch does not verify the stored CRC-32 either. For
-    # 400 MB in the page cache, verifying it takes 0.1 s, and torch.load takes another 0.2 s.
+    # torch never writes compressed or overlapping records but would read them, so a small file
+    # could unpack to any size. torch does not verify the stored CRC-32 either. For 400 MB in the
+    # page cache, verifying it adds 0.1 s to the 0.2 s of torch.load.
     with open(path, "rb", opener=regular_file) as file:
         start = file.read(2)
         if not zipfile.is_zipfile(file):
-            if start[:1] == b"\x80":  # a pickle of torch < 1.6, which has no checksums
+            if start[:1] == b"\x80":  # a pickle from torch < 1.6, which has no checksums
                 return
             raise ValueError(
                 "it is truncated" if start == b"PK" else "it was not written by torch.save"
@@ -226,7 +226,7 @@ def _check_archive(path: Path) -> None:
             stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
             if not stored or sum(record.file_size for record in records) > path.stat().st_size:
                 raise ValueError("its records are compressed, which torch.save does not do")
-            if start != b"PK":  # torch reads a file with other bytes before the archive as a pickle
+            if start != b"PK":  # torch takes a file that starts differently for a pickle
                 if start[:1] == b"\x80":
                     return
                 raise ValueError("it was not written by torch.save")
@@ -269,7 +269,8 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
     content = load_checkpoint_file(path) if checkpoint is None else checkpoint
     stated = ("epoch", "benchmark", "selected", "pretrained")
     found = {name: at(content, f"meta.{name}") for name in stated}
-    # "epoch" lacks the epoch that has just ended if the checkpoint is written by iterations.
+    # If checkpoints are written by iteration, "epoch" does not yet count the epoch that has just
+    # ended.
     if (epochs := at(content, "meta.trained_epochs")) is not None:
         found["epoch"] = epochs
     found["training"] = recorded_training(content)
@@ -317,7 +318,7 @@ def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
         WriteError: If the file cannot be written.
     """
     with atomic_file(path) as unfinished:
-        with open(unfinished, "wb") as file:  # torch would store the name of a path in the file
+        with open(unfinished, "wb") as file:  # given a path, torch would store its name in the file
             try:
                 torch.save(checkpoint, file)
             except RuntimeError as error:  # torch also fails when it tries to finish the archive
@@ -402,7 +403,7 @@ def set_random_states(states: dict) -> None:
         torch.cuda.set_rng_state(states["cuda"].cpu())
 
 
-#: Endings of the names of classes that a pickle fills like a dict. A plain dict replaces them.
+#: Name suffixes of classes that a pickle fills like a dict. A plain dict replaces them.
 _DICTS = (".AttributeDict", ".defaultdict")
 
 

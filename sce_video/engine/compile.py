@@ -125,8 +125,8 @@ class _LeavesBf16(nn.Module):
 
     # Under bf16 autocast on a CPU, the gradient of the weights is wrong if the input is smaller
     # than the kernel. It is NaN, infinite, or unrelated to the correct gradient, because the
-    # operator reads uninitialised memory. For some sizes, the operator also corrupts the heap. This
-    # was found for two frames and a kernel of three, for inputs of one pixel with a stride, and for
+    # operator reads uninitialised memory. For some sizes, the operator also corrupts the heap. We
+    # observed this for two frames and a kernel of three, for strided one-pixel inputs, and for
     # other sizes (torch 2.6 to 2.13, AMD EPYC with avx512_bf16).
 
     def forward(self, input: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class _LeavesBf16(nn.Module):
             return super().forward(input.float()).to(torch.bfloat16)
 
 
-#: For each class of convolution, the same class with correct results for small inputs in bf16.
+#: For each convolution class, a variant with correct results for small bf16 inputs.
 _CLASSES: dict[type, type] = {
     kind: type(f"Small{kind.__name__}", (_LeavesBf16, kind), {})
     for kind in (nn.Conv3d, nn.Conv2d, FoldedConv3d)

@@ -35,7 +35,7 @@ from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, write_error
 from sce_video.utils.records import at
 
-#: Beginnings of mmengine's messages that do not help a user and go only to the log file.
+#: Prefixes of mmengine messages that do not help users and therefore go only to the log file.
 _FILE_ONLY = (
     "Exp name:",
     "Distributed training is not used",
@@ -69,7 +69,7 @@ def prepare_handlers(logger: logging.Logger) -> None:
     for handler in logger.handlers:
         handler.handleError = partial(report, handler, handler.handleError)  # type: ignore
         if type(handler) is logging.StreamHandler:
-            handler.addFilter(_for_the_screen)  # has no effect if it is added again
+            handler.addFilter(_for_the_screen)  # adding it again has no effect
 
 
 def _for_the_screen(record: logging.LogRecord) -> bool:
@@ -80,7 +80,7 @@ def _no_train_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Epoch(train)")
 
 
-#: Seconds between two drawings. Each drawing takes two milliseconds of the training thread.
+#: Seconds between two redraws. Each redraw takes two milliseconds of the training thread.
 _EVERY = 0.5
 
 
@@ -137,8 +137,8 @@ class _Screen:
         self._bar = Progress(*columns)
         self._task = self._bar.add_task("", left="")
         self._text = Text(no_wrap=True, overflow="ellipsis")
-        # Do not refresh automatically, because this needs a thread, and a forked loader worker
-        # would inherit the locks that it holds.
+        # Do not refresh automatically, because that needs a thread, and a forked loader worker
+        # would inherit the thread's locks.
         shown, console = Group(self._bar, self._text), Console(file=sys.stdout)
         self._live = Live(shown, console=console, auto_refresh=False)
         self.numbers: dict[str, Any] = {}
@@ -146,7 +146,7 @@ class _Screen:
         self._live.start()
         for handler in self._streams:
             handler.addFilter(_no_train_line)
-            handler.setStream(sys.stdout)  # rich has replaced it by one that writes above the lines
+            handler.setStream(sys.stdout)  # replaced by rich with one that writes above the lines
         _open_screens.add(self)
         atexit.register(self.close)  # shows the cursor again
 
@@ -203,7 +203,7 @@ def describe_numbers(numbers: Mapping[str, Any]) -> str:
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
     """Writer of mmengine's event files. The next call raises the error of a failed write."""
 
-    # TensorBoard writes in a thread, and Python would print a traceback of the thread's error.
+    # TensorBoard writes in a thread, and Python would print a traceback for an error in it.
 
     def _init_env(self) -> None:
         self._other_hook = threading.excepthook
@@ -309,7 +309,7 @@ class MeanLogProcessor(LogProcessor):
         return tag
 
 
-#: Name of the project in Weights & Biases, and of the experiment in MLflow.
+#: Project name in Weights & Biases, and experiment name in MLflow.
 PROJECT = "sce_video"
 
 
@@ -343,8 +343,8 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 
     Args:
         save_dir: Folder of the log, set by the visualizer.
-        run_dir: Work folder. Its name is the name of the run, and its sub-folder ``wandb``
-            contains local files.
+        run_dir: Work folder. It is named after the run, and its sub-folder ``wandb`` contains local
+            files.
     """
 
     def __init__(self, save_dir: str, run_dir: str) -> None:
@@ -420,7 +420,7 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        # Log a file, because some settings are longer than MLflow's parameters may be.
+        # Log a file, because some settings exceed the maximum length of MLflow parameters.
         self._mlflow.log_text(config.pretty_text, "config.py")
 
     @force_init_env

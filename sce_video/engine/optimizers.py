@@ -17,11 +17,11 @@ from sce_video.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIM
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.stored_arguments import Word, Words
 
-#: A parameter group of torch: its tensors, and settings that differ from the optimiser's defaults.
+#: A torch parameter group: tensors, and settings that differ from the optimiser's defaults.
 ParameterGroup = dict[str, Any]
-#: Types of tensors for which LARS computes in float32.
+#: Tensor dtypes for which LARS computes in float32.
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
-#: Number that SlowFast adds to the norms in the denominator.
+#: Constant that SlowFast adds to the norms in the denominator.
 _EPSILON = 1e-8
 #: Keys that a group may have in addition to the settings.
 _GROUP_KEYS = {"params", "param_names", "name", "initial_lr", "lr_scale"}
@@ -109,7 +109,7 @@ class LARS(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            alike: dict[tuple, list[Tensor]] = {}  # by device, dtype and whether they are scaled
+            alike: dict[tuple, list[Tensor]] = {}  # by device, dtype and scaling
             for p in group["params"]:
                 if p.grad is not None:
                     alike.setdefault((p.device, p.dtype, p.ndim > 1), []).append(p)
@@ -237,7 +237,7 @@ class NoNormDecayConstructor:
                     below = last - depths.get(parameter, last)
                     found.setdefault((below, spared), []).append(parameter)
         groups: list[ParameterGroup] = []
-        for below, spared in sorted(found):  # the first group has the full rate, which is logged
+        for below, spared in sorted(found):  # the first group has the full rate, which gets logged
             group: ParameterGroup = {"params": found[below, spared]}
             if spared:
                 group["weight_decay"] = 0.0
@@ -381,7 +381,8 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         return {**super().state_dict(), "loss_scaler": self.loss_scaler.state_dict()}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        # A run without this wrapper has no state of the scaler, and in bf16 the state is empty.
+        # Checkpoints from runs without this wrapper lack a scaler state, and in bf16 the state is
+        # empty.
         if scaler := state_dict.get("loss_scaler"):
             self.loss_scaler.load_state_dict(scaler)
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "loss_scaler"})

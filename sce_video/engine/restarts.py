@@ -40,12 +40,13 @@ from sce_video.utils.files import WriteError, append_text, read_bytes, read_json
 from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import HISTORY, RUN_JSON
 
-#: Variables that count the earlier starts of a launch. tools/dist_train.sh sets none, because its
-#: id is new for each launch. torchrun counts only restarts after a failure on the same machine.
+#: Environment variables that count a launch's earlier starts. tools/dist_train.sh sets none,
+#: because each of its launches has a new id. torchrun counts only restarts after a failure on the
+#: same machine.
 _RESTARTS = {"slurm": "SLURM_RESTART_COUNT", "torchrun": "TORCHELASTIC_RESTART_COUNT"}
 #: Folders in which this process has trained. Training there again is not a restart.
 _started: set[Path] = set()
-#: Files that could not be written, for which one warning is enough.
+#: Files that could not be written, so that each is warned about only once.
 _unwritable: set[Path] = set()
 
 
@@ -99,7 +100,7 @@ def slurm_job() -> str | None:
 def describe_launch() -> dict[str, LaunchRecord]:
     """Return the launchers of this process by name: ``slurm``, ``torchrun``, ``script``."""
     torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
-    if torchrun == "none":  # the default. On one machine, host and agent process identify a launch.
+    if torchrun == "none":  # default; on one machine, host and agent process identify a launch
         alone = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
         torchrun = f"{socket.gethostname()}:{os.getppid()}" if alone else None
     script = os.environ.get("SCE_VIDEO_LAUNCH")
@@ -125,7 +126,7 @@ def is_restart(folder: str | Path) -> bool:
     last = (starts_of(folder) or [EarlierStart()])[-1]
     for kind, now in describe_launch().items():
         before = last.launched_by(kind)
-        # A script's id is new for each launch. The other launchers reuse theirs but count starts.
+        # A script has a new id for each launch. The other launchers keep the id but count starts.
         later = kind not in _RESTARTS or before.restarts < now.restarts
         if before.id == now.id and later:
             return True
@@ -152,7 +153,7 @@ def requeued_job(runner: Any) -> str | None:
         return None
 
     def requeue() -> str | None:
-        # Count the job's latest starts that began at the current iteration and did no step.
+        # Count the job's latest starts that began at the current iteration and made no step.
         here = [
             start.launched_by("slurm").id == job and start.iter == runner.iter
             for start in reversed(starts_of(runner.work_dir))
@@ -313,8 +314,8 @@ def continue_rows(runner: Any, name: str) -> None:
         return
     starts = starts_of(runner.work_dir)
     if starts and starts[-1].log == Path(runner.log_dir).name:
-        starts = starts[:-1]  # This is the current start, which is recorded already.
-    # A step has a different number of iterations if the number of processes has changed.
+        starts = starts[:-1]  # the current start is already recorded
+    # If the number of processes has changed, so has the number of iterations per step.
     now = runner.optim_wrapper._accumulative_counts
     before = (starts[-1].accumulated if starts else None) or now
     before = before if before > 0 else now

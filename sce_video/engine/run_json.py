@@ -28,16 +28,16 @@ from sce_video.version import __version__
 
 #: Version of the format. Files of other versions are refused.
 _FORMAT = 1
-# States of a run
+# Possible states of a run
 PLANNED = "planned"
 RUNNING = "running"
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
 FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
-#: Largest size of a file in bytes. Most of a file is the config of about ten thousand bytes.
+#: Maximum file size in bytes. Most of a file is the config, with about ten thousand bytes.
 _MAX_BYTES = 2**22
-#: Limits on lists and texts, with a margin. A plan has about thirty choices, and the longest value
+#: Generous limits on lists and texts. A plan contains about thirty choices, and the longest value
 #: is a list of class names.
 _LIMITS = RecordLimits(entries=500, characters=100_000)
 
@@ -114,7 +114,7 @@ def describe_code() -> dict[str, str]:
         digest.update(f"{path.relative_to(package).as_posix()}\n".encode())
         digest.update(path.read_bytes())
     found = {"version": __version__, "sources_sha256": digest.hexdigest()}
-    if (package.parent / ".git").exists():  # git itself would also find a surrounding repository
+    if (package.parent / ".git").exists():  # git would also find a surrounding repository
         command = ["git", "-C", str(package.parent), "rev-parse", "HEAD"]
         with suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

@@ -115,7 +115,8 @@ class VideoRunner(Runner):
             given = {**defaults, **dataloader}
             wanted, cores = given["num_workers"], cores_of_process()
             if wanted > cores:
-                # More workers would compete for the cores, and each holds batches in memory.
+                # More workers would compete for the cores, and each of them holds batches in
+                # memory.
                 print_log(
                     f"{wanted} loader workers are more than the {cores} cores of this process, so "
                     f"it starts {cores}",
@@ -199,7 +200,7 @@ class VideoRunner(Runner):
 
         The training loop calls this again after it has checked the settings.
         """
-        # mmengine calls this for every runner, but a test must not replace the run's own config.
+        # mmengine calls this for every runner, but a test must not overwrite the run's own config.
         path = Path(self.log_dir, "config.py")
         if self._has_loaded:
             path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)
@@ -286,7 +287,8 @@ class VideoRunner(Runner):
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         selected = record_selection(self, filename)
-        # A selected checkpoint is written after the validation, when the epoch is already counted.
+        # A selected checkpoint is written after validation, when the epoch has already been
+        # counted.
         uncounted = not by_epoch and selected is None and self._ends_epoch(meta)
         meta["trained_epochs"] = meta["epoch"] + uncounted
         layout = layout_of(self)
@@ -304,7 +306,7 @@ class VideoRunner(Runner):
             SNAPSHOT: json.dumps(config),
         }
         if classes := at(getattr(self.train_dataloader.dataset, "metainfo", None), "classes"):
-            meta["classes"] = list(classes)  # names of a classifier's outputs
+            meta["classes"] = list(classes)  # names for a classifier's outputs
         if self.cfg.get("benchmark") is not None:
             meta["benchmark"] = self.cfg.benchmark.to_dict()
 
@@ -340,7 +342,7 @@ class VideoRunner(Runner):
         Such a checkpoint is written before the validation, after which mmengine counts the epoch.
         """
         per_epoch = getattr(self.train_loop, "iters_per_epoch", None)
-        if per_epoch is None:  # a loop of iterations
+        if per_epoch is None:  # the loop counts iterations only
             return False
         return meta["iter"] >= min((meta["epoch"] + 1) * per_epoch, self.train_loop.max_iters)
 
@@ -449,7 +451,7 @@ class VideoRunner(Runner):
         Raises:
             ValueError: If the file has no training state, or the weights of a different model.
         """
-        # Load strictly, because a run that lacks a weight of its queue or target network would not
+        # Load strictly, because without every weight of its queue and target network, it would not
         # be the same run.
         checkpoint = self.load_checkpoint(filename, get_device(), strict=True)
         meta = at(checkpoint, "meta", dict) or {}
@@ -473,7 +475,7 @@ class VideoRunner(Runner):
                 self.logger.warning(f"resuming with the checkpoint's seed {seed}, not {configured}")
             self._randomness_cfg["seed"] = seed
             self.set_randomness(**self._randomness_cfg)
-            if hasattr(self.train_dataloader.sampler, "seed"):  # it was built with the other seed
+            if hasattr(self.train_dataloader.sampler, "seed"):  # built with the other seed
                 self.train_dataloader.sampler.seed = seed
         hub = unpack_message_hub(checkpoint["message_hub"], self.work_dir)
         self.message_hub.load_state_dict(hub)
@@ -483,7 +485,7 @@ class VideoRunner(Runner):
             states = at(checkpoint, "param_schedulers", list) or []
             for scheduler, state in zip(self.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(state)
-        # Restore these last, because restoring the other states may draw random numbers.
+        # Restore these last, because restoring other states may draw random numbers.
         states = at(meta, "random_states", list) or []
         if len(states) == self.world_size:
             set_random_states(states[get_rank()])

@@ -252,7 +252,7 @@ class ScheduleHook(Hook):
 
     def before_run(self, runner) -> None:
         """Store the configured rates, because loading a checkpoint overwrites them."""
-        if isinstance(runner.optim_wrapper, OptimWrapper):  # a test does not build it
+        if isinstance(runner.optim_wrapper, OptimWrapper):  # not built in tests
             groups = runner.optim_wrapper.optimizer.param_groups
             self._base_lrs = [group["lr"] for group in groups]
             self._lr_scales = [group.get("lr_scale", 1.0) for group in groups]
@@ -300,7 +300,7 @@ class ScheduleHook(Hook):
         schedules = {name: build_schedule(s, steps_per_epoch) for name, s in self.model.items()}
         self._model_schedules = schedules
         # Let the method check the values at the first, middle and last step and at milestones. Set
-        # all of them at a time, because the method may compare them.
+        # them all together, because the method may compare them.
         check = getattr(model, "check_settings", lambda: None)
         steps = {0, self._total // 2, self._total - 1}
         for schedule in schedules.values():
@@ -316,8 +316,8 @@ class ScheduleHook(Hook):
         done = runner.iter // self._accumulation
         step = position(done, self._total, runner.train_loop.replans)
         groups = runner.optim_wrapper.optimizer.param_groups
-        # Set the rates, instead of multiplying the groups' rates, because resumed groups contain
-        # the rates of their last step.
+        # Set the rates instead of multiplying them, because resumed groups contain the rates from
+        # their last step.
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)
         if self._decay is not None:

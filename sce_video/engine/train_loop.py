@@ -67,15 +67,15 @@ class StopSignals:
 
     def __exit__(self, *raised: object) -> None:
         for number, previous in self._previous.items():
-            # A handler that was not installed from Python is None and cannot be restored.
+            # A handler that was not installed from Python appears as None and cannot be restored.
             previous = signal.SIG_DFL if previous is None else previous
             if number == self.received == signal.SIGUSR1:
-                # Slurm and torchrun may both send SIGUSR1. The second must not end the program.
+                # Slurm and torchrun may both send SIGUSR1. The second one must not end the program.
                 previous = signal.SIG_IGN
             signal.signal(number, previous)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a forked child process has inherited this handler
+        if os.getpid() != self._pid:  # a forked child process inherits this handler
             if number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
@@ -84,13 +84,13 @@ class StopSignals:
         if number == signal.SIGINT:
             signal.signal(number, signal.default_int_handler)  # for a second Ctrl-C
             if is_main_process():
-                # Do not use the log, because the interrupted code may hold the lock of a handler.
+                # Do not use the log, because the interrupted code may hold a log handler's lock.
                 os.write(2, b"\nstopping after this step. Press Ctrl-C again to stop immediately\n")
 
 
-#: Batch of ``collate_views``, by name of the entry.
+#: Batch from ``collate_views``, by entry name.
 Batch = dict[str, Any]
-#: Maximum number of steps by which the host may be ahead of the GPU. More steps would only keep
+#: Maximum number of steps by which the host may run ahead of the GPU. More steps would only keep
 #: more batches in memory.
 _STEPS_AHEAD = 2
 
@@ -117,13 +117,13 @@ def copied_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Bat
             yield {**batch, "inputs": views}, arrived
 
     begun: deque[torch.cuda.Event] = deque()
-    # A batch is yielded after the copy of the next one has been queued.
+    # Yield each batch after queueing the copy of the next one.
     for (batch, arrived), _ in pairwise(chain(copies(), [None])):
         current = torch.cuda.current_stream(device)
         current.wait_event(arrived)
         for view in batch["inputs"]:
             view.record_stream(current)  # so that its memory is not reused before the step
-        step = torch.cuda.Event(blocking=True)  # The host sleeps instead of polling.
+        step = torch.cuda.Event(blocking=True)  # lets the host sleep instead of polling
         step.record(current)
         begun.append(step)
         yield batch
@@ -137,10 +137,10 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-#: Number of optimiser steps after which the ranks agree on whether to stop, for which all GPUs
-#: wait.
+#: Number of optimiser steps between two agreements of the ranks on whether to stop. All GPUs wait
+#: for an agreement.
 _STEPS_PER_AGREEMENT = 10
-#: Number that stands for a failure in the exchange of signal numbers between ranks.
+#: Value that stands for a failure when ranks exchange signal numbers.
 _FAILURE = 128
 
 
@@ -285,7 +285,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     self.stopped_by = stop.by
                     end.status, end.message = INTERRUPTED, name
                     self.runner.call_hook("after_train")
-                if self.failure is not None:  # a hook may set it at the end of the last epoch
+                if self.failure is not None:  # a hook may set this at the end of the last epoch
                     raise self.failure
         finally:
             self.runner.call_hook("after_stop")
@@ -306,7 +306,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 "processes. Resume with the same values, or load only the weights with "
                 "--cfg-options load_from=PATH"
             )
-        # Only whole steps are done, because no checkpoint is written between micro-batches.
+        # Checkpoints contain only whole steps, because none is written between micro-batches.
         left = self.iters_per_epoch - seen
         # Nothing is left if the checkpoint was written after the last step, before the epoch ended.
         if left and self._iter < self.max_iters:
@@ -322,7 +322,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     agree = alone or steps % _STEPS_PER_AGREEMENT == 0
                     if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
                         self._stop_if_asked()
-                    if self._iter >= self.max_iters:  # a hook may change the total in an epoch
+                    if self._iter >= self.max_iters:  # a hook may change the total during an epoch
                         break
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1
@@ -334,11 +334,11 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             WriteError: If a checkpoint cannot be written.
             TrainingStepError: If it raises a ValueError, OSError, AssertionError or KeyError.
         """
-        if self.runner.cfg.get("compile"):  # because CUDA graphs reuse the memory of outputs
+        if self.runner.cfg.get("compile"):  # CUDA graphs reuse the memory of outputs
             torch.compiler.cudagraph_mark_step_begin()
         try:
             super().run_iter(idx, data_batch)
-        except WriteError:  # whose message is sufficient without a traceback
+        except WriteError:  # its message is sufficient without a traceback
             raise
         except (ValueError, OSError, AssertionError, KeyError) as error:
             raise TrainingStepError(
@@ -362,10 +362,10 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         """Write a checkpoint of the current step, and remove the previous one of this kind."""
         hub, folder = self.runner.message_hub, Path(self.runner.work_dir)
         path = folder / f"iter_{self._iter}.pth"
-        # If a CheckpointHook that counts iterations has just written this file, it also removes it.
+        # If an iteration-based CheckpointHook has just written this file, the hook also removes it.
         if hub.runtime_info.get("last_ckpt") != str(path):
-            # Store the name in the hub before writing, because the checkpoint contains the hub, in
-            # which a resumed run finds the name.
+            # Store the name in the message hub before writing. The checkpoint contains the hub, in
+            # which a resumed run looks up the name.
             before = hub.runtime_info.get(STOP_CHECKPOINT)
             hub.update_info(STOP_CHECKPOINT, path.name)
             meta = {"epoch": self._epoch, "iter": self._iter}

@@ -27,9 +27,9 @@ from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import Alarm
 from sce_video.utils.files import regular_file
 
-#: Largest share of the samples that every epoch may leave out without a warning.
+#: Maximum share of samples that an epoch may leave out without a warning.
 _MAX_LEFT_OUT = 0.2
-#: Number of optimiser steps below which a training run changes a network too little.
+#: With fewer optimiser steps, a training run hardly changes a network.
 _FEW_STEPS = 100
 #: Number of bytes that are compared at the beginning and at the end of a file.
 _EDGE = 65536
@@ -201,7 +201,7 @@ def evaluated_files(runner: Any, max_compared: int) -> list[Alarm]:
     for name, loader in loaders:
         dataset: Any = None if isinstance(loader, Mapping) else getattr(loader, "dataset", None)
         if isinstance(loader, Mapping):
-            # Its files may be missing here, or a user's class may fail. The evaluation reports it.
+            # Files may be missing here, or a user's class may fail. The evaluation will report it.
             with suppress(Exception):
                 dataset = DATASETS.build(dict(loader["dataset"]))
         if not hasattr(dataset, "path"):
@@ -228,7 +228,7 @@ def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared
     folder = lru_cache(1024)(os.path.realpath)
 
     def resolve(path: str) -> str:
-        # Each file takes a system call, so only its folder is resolved if there are many files.
+        # Resolving each file takes a system call, so resolve only folders if there are many files.
         if few:
             return os.path.realpath(path)
         return os.path.join(folder(os.path.dirname(path)), os.path.basename(path))

@@ -33,8 +33,8 @@ from sce_video.utils.storage import exists, join, split
 
 _PREFIX = "backbone."
 _HEADS = ("cls_head.", "roi_head.")
-#: Endings of names that a file may lack: a counter of BN that is not read in evaluation mode, and
-#: adapters, which start at 0 in a new training run and are merged into the weights of an old one.
+#: Name endings that may be missing from a file: BN's batch counter, which is not used in evaluation
+#: mode, and adapters, which start at 0 in a new run and are merged into the weights of an old one.
 _IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
@@ -43,7 +43,7 @@ def feature_channels(backbone: Mapping[str, Any]) -> int | None:
     try:
         with torch.device("meta"):  # allocates no memory for weights
             network = MODELS.build(dict(backbone))
-    except RuntimeError:  # some constructors compute with values, which the meta device lacks
+    except RuntimeError:  # some constructors compute values, which the meta device lacks
         with torch.random.fork_rng(devices=[]):
             network = MODELS.build(dict(backbone))
     channels = getattr(network, "out_channels", None)
@@ -80,7 +80,7 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     own = checkpoint_weights(model.state_dict())
     own = {key: value for key, value in own.items() if not key.endswith(_IGNORED)}
     backbone = {key: value for key, value in own.items() if key.startswith(_PREFIX)}
-    # Without a prefix the first part of a name says whether a weight belongs to the backbone.
+    # Without a prefix, the first part of its name shows whether a weight belongs to the backbone.
     parts = (_PREFIX,) if backbone else tuple({f"{key.split('.')[0]}." for key in own})
     backbone = backbone or own
     if not backbone.keys() & weights.keys():
@@ -203,7 +203,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
 
 #: Version of ``config.json``.
 VERSION = 1
-#: Largest number of tensors in a file: 3,000 modules in two branches, and two per optimiser state.
+#: Maximum number of tensors in a file: 3,000 modules in two branches, plus optimiser states.
 _MOST_TENSORS = 50_000
 #: Entries of a checkpoint's ``meta`` that an exported network keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
@@ -368,8 +368,9 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
     path.chmod(mode)
 
 
-#: Backbones whose constructors only create layers, by scope. mmaction2's others read files or use
-#: the internet, do not process videos, or compute tables of any size (``VisionTransformer``).
+#: Backbones whose constructors only create layers, by scope. mmaction2's other backbones read files
+#: or use the internet, do not process videos, or compute tables of any size
+#: (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
         "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D TimmEncoder "
@@ -381,7 +382,7 @@ BACKBONES = {
         "TANet TimeSformer UniFormer X3D".split()
     ),
 }
-#: Layers that the config of a backbone may name.
+#: Layers that a backbone's config may name.
 LAYERS = {
     "mmaction": frozenset(
         "Conv2plus1d DividedSpatialAttentionWithNorm DividedTemporalAttentionWithNorm FFNWithNorm "
@@ -400,12 +401,12 @@ _PARTS = (
 )
 #: A metric that can write to any path.
 _WRITES = ("AVAMeanAP",)
-#: Keys of a backbone that would load weights or change the lookup of names.
+#: Keys of a backbone that would load weights or change how names are looked up.
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
 _MAX_NUMBER = 2**16
-#: Different limits for keys that contain these words. They are lower for sizes that multiply memory
-#: or the number of layers, and higher for the vocabulary of a text network.
+#: Exceptions for keys that contain these words. The limit is lower for sizes that multiply memory
+#: or the number of layers, and higher for a text network's vocabulary.
 _MAX_NUMBERS = {
     **{"vocab_size": 2**19, "depths": 1024},
     "window": 16,
@@ -417,10 +418,10 @@ _MAX_VALUES = 2000
 _MAX_DEPTH = 20
 #: Largest number of modules in a network.
 _MAX_MODULES = 3000
-#: Bytes of a network that need not be in the file, such as constant tables.
+#: Number of bytes in a network that need not be in the file, for example for constant tables.
 _SPARE_BYTES = 2**24
-#: Bytes in a network per byte in the file, because a weight that is stored with 16 bits may need 32
-#: bits, and may be used twice.
+#: Maximum number of bytes in a network per byte in the file. A weight stored with 16 bits may need
+#: 32 bits, and it may be used twice.
 _BYTES_PER_STORED_BYTE = 4
 
 

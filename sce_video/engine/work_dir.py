@@ -41,16 +41,16 @@ from sce_video.utils.storage import is_url, split
 LOCK = "training.lock"
 #: Pattern of mmengine's log folders, which are named by their start time.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
-#: Files that are changed in place instead of being replaced, so that a link would be followed.
+#: Files that are changed in place instead of being replaced, so writing would follow a link.
 _IN_PLACE = (LOCK, "*.jsonl", "last_checkpoint", _LOG_FOLDERS)
-#: Files besides checkpoints and logs that mmengine's CheckpointHook and this package's hooks write.
+#: Other files that mmengine's CheckpointHook and this package's hooks write.
 _OTHERS = (
     *(KEPT, "best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
     *(METRICS, ALARMS, HISTORY, PAGE, PAGE_FEATURES, SCORES, PROBE),
 )
-#: Open descriptors that hold locks.
+#: Open file descriptors that hold locks.
 _descriptors: set[int] = set()
-#: Descriptors of locks for training runs that have not begun, by folder.
+#: Lock descriptors for training runs that have not started, by folder.
 _claimed: dict[Path, int] = {}
 
 

@@ -87,7 +87,7 @@ def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFu
     """
 
     def joined(model: Any, batch: Batch) -> BatchRows:
-        # Process them one after another, so that only one alteration's views are in memory.
+        # Process the alterations one by one, so that only one alteration's views are in memory.
         altered = (alter_batch(batch, name) for name in alterations)
         parts = [function(model, one) for one in (batch, *altered)]
         central = [part.central for part in parts if part.central is not None]
@@ -123,7 +123,8 @@ def split_networks(rows: Rows) -> tuple[Rows, Rows]:
 
 def split_alterations(rows: Rows, alterations: Sequence[str]) -> Rows:
     """Split rows of :func:`with_alterations` into unaltered values and altered values by name."""
-    # The parts share one matrix, so that collecting rows over ranks needs no special case.
+    # Keep the original and the altered rows in one matrix, so that collecting rows over ranks needs
+    # no special case.
     first, *others = rows.values.chunk(1 + len(alterations), dim=1)
     central = None if rows.central is None else rows.central[:, : first.shape[1]]
     altered = dict(zip(alterations, others, strict=True))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sce_video.evaluation.rows import Rows
 
-#: Name of the accuracy that is reached by always predicting the most frequent class.
+#: Name for the accuracy of always predicting the most frequent class.
 MAJORITY = "majority_class"
 
 _TOP = re.compile(r"(?:knn|linear)_top(\d+)")

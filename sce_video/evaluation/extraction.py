@@ -102,7 +102,7 @@ class DatasetJob(EmbedJob):
         if hasattr(self._dataset, "path"):
             states = [file_state(str(self._dataset.path(index))) or {} for index in indices]
         state = states[0]
-        if len(states) > 1:  # use one digest per batch, because every record stores the state
+        if len(states) > 1:  # keep one digest per batch, because every record stores the state
             state = {"files": hashlib.sha256(json.dumps(states).encode()).hexdigest()}
         return Item(f"{indices.start:012}-{indices.stop:012}", state, indices)
 
@@ -206,7 +206,7 @@ class FeatureExtractionLoop(BaseLoop):
         runner = self.runner
         provenance = describe_evaluation(runner, dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
-        # The resolved config is left out, because paths and workers may change before resuming.
+        # Leave out the resolved config, because paths and workers may change before resuming.
         described = {k: v for k, v in provenance.items() if k != "resolved_config"}
         digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
         for index in range(len(dataset)) if hasattr(dataset, "path") else ():
@@ -217,7 +217,7 @@ class FeatureExtractionLoop(BaseLoop):
 
         def finish(found: Features) -> Features:
             described = {"views": found.num_views, "videos": len(found)}
-            # An unreadable file may contain several samples, but is listed once.
+            # List an unreadable file once, even if it contains several samples.
             failures = [*dict.fromkeys(found.failures)]
             return replace(
                 found,

@@ -53,7 +53,7 @@ class ProbeResult:
 
 
 def probe(options: ProbeOptions) -> ProbeResult:
-    """Compute kNN, a linear probe and other protocols from files of features.
+    """Run kNN, a linear probe and other evaluation protocols on feature files.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -139,7 +139,7 @@ class RetrieveResult:
 
 
 def retrieve(options: RetrieveOptions) -> RetrieveResult:
-    """Compute R@k of queries in a gallery, from files of features.
+    """Compute R@k of queries in a gallery, from feature files.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -170,7 +170,7 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
         "queries_of_unseen_classes": found.unseen,
     }
     if found.shared:
-        provenance["benchmark"] = None  # no published result has shared videos
+        provenance["benchmark"] = None  # no published result allows shared videos
     if options.neighbours is not None:
         _save_neighbours(options.neighbours, queries.paths, found, provenance)
     if options.json is not None:

@@ -68,13 +68,13 @@ class LinearFitLoop(ResumableTrainLoop):
             raise ValueError(f"a linear fit needs one pass, max_epochs=1, got {max_epochs}")
         super().__init__(runner, dataloader, max_epochs)
         self.l2, self.max_views = l2, max_views
-        #: Label and features (views, C) of each sample, by its index.
+        #: Label and features (views, C) of each sample, by sample index.
         self._samples: dict[int, tuple[int, Tensor]] = {}
 
     def run_epoch(self) -> None:
         """Compute the features that are not known yet, and fit the classifier."""
         known, dataset = self._known(), self.dataloader.dataset
-        # All ranks leave these videos out, and one of them fits on their features.
+        # All ranks leave out these videos, and one rank fits on their features.
         own = known if is_main_process() else {}
         self._samples = {i: (int(dataset.labels[i]), views) for i, views in own.items()}
         self._iter = 0
@@ -116,7 +116,7 @@ class LinearFitLoop(ResumableTrainLoop):
 
             features = rows_of_views(model, batch, pooled, self.max_views)
         named = zip(batch["index"].tolist(), batch["label"].tolist(), features, strict=True)
-        # A video that replaces an unreadable one has its own index, and counts once.
+        # A video that replaces an unreadable one keeps its own index, so it counts once.
         self._samples |= {index: (label, views.cpu()) for index, label, views in named}
 
     def _fit(self) -> dict[str, Tensor]:

@@ -145,7 +145,7 @@ def different_steps(first: Any, second: Any) -> list[str]:
     return [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
 
 
-#: Explanation of each kind of rows by a property of the model.
+#: For each kind of rows, the model property that explains it.
 _WHY = {
     "representation": "no classifier (cls_head)",
     "recognition": "a classifier (cls_head)",
@@ -233,7 +233,7 @@ class MultiViewTestLoop(BaseLoop):
         self.selection: ProbeSelection | None = None
         self.grouping = Grouping.from_config(group_pattern)
         self.precision = precision
-        #: Network with random weights that is evaluated in the same pass, and its rows
+        #: Network with random weights that is evaluated in the same pass, and the rows it produces
         self.random: nn.Module | None = None
         self.random_rows: list[Rows] = []
         #: Metrics of the last test for the log, without metrics that are meaningless alone
@@ -247,8 +247,8 @@ class MultiViewTestLoop(BaseLoop):
         """
         if self.kind != "representation":
             return
-        # Keep the random numbers of the test unchanged. The network is built on the CPU, so the
-        # GPU generators are neither saved nor seeded.
+        # Keep the test's random numbers unchanged. The network is built on the CPU, so the GPU
+        # generators are neither saved nor seeded.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             network: Any = MODELS.build(self.runner.cfg.model)
@@ -310,7 +310,7 @@ class MultiViewTestLoop(BaseLoop):
     def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
         """Return the loader of the selection set, or None if there is nothing to select."""
         if self._stage == "val" or open_grid(self.runner.model) is None:
-            return None  # because validation reports all probes
+            return None  # validation reports all probes
         if selection is None:
             raise ValueError(
                 "cannot test a grid of probes without selecting one. Set "
@@ -326,7 +326,7 @@ class MultiViewTestLoop(BaseLoop):
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
         call_hook = self.runner.call_hook
-        # None on the other ranks, which do not use them.
+        # None on the other ranks, where they are not used.
         rows: Any
         gallery: Any = None
         call_hook(f"before_{self._stage}")
@@ -341,9 +341,10 @@ class MultiViewTestLoop(BaseLoop):
             self.runner.logger.info(self.selection.sentence)
         rows = self._collect(self.dataloader, self._stage)
         if self.gallery_dataloader is not None:
-            # The gallery is usually larger, so errors in the queries are reported sooner this way.
+            # Collect the queries first. The gallery is usually larger, so errors in the queries are
+            # found sooner.
             gallery = self._collect(self.gallery_dataloader, "gallery")
-        # Only rank 0 has the rows of all ranks, and it writes files and logs.
+        # Only rank 0 has the rows from all ranks, and it writes files and logs.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         call_hook(f"after_{self._stage}_epoch", metrics=self.shown or metrics)
         call_hook(f"after_{self._stage}")
@@ -351,7 +352,7 @@ class MultiViewTestLoop(BaseLoop):
 
     def _collect(self, dataloader: DataLoader, name: str) -> Rows | None:
         """Return the rows of a dataset on rank 0, and None on the others."""
-        # Training has its own progress bar, so a validation writes to the log instead.
+        # Training has its own progress bar, so validation writes to the log instead.
         write = self.runner.logger.info if self._stage == "val" else None
         data: Any = dataloader.dataset
         progress = None
@@ -369,8 +370,8 @@ class MultiViewTestLoop(BaseLoop):
         return parts[0]
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
-        # A validation does not check this, because a training run has alarms and ends by itself if
-        # the loss becomes NaN.
+        # Validation skips this check, because training has alarms and ends by itself if the loss
+        # becomes NaN.
         for part in (rows, gallery):
             if part is not None:
                 check_finite(part)
@@ -425,7 +426,7 @@ class MultiViewTestLoop(BaseLoop):
         if self.random_rows:
             own, *others = self.random_rows
             own = replace(own, groups=rows.groups, folds=rows.folds, central=None)
-            # Use copies, because the metrics keep the outcomes and texts of the tested network.
+            # Use copies, because the metrics have to keep the tested network's outcomes and texts.
             numbers = compute_metrics(copy.deepcopy(self.metrics), own, next(iter(others), None))
             found["random weights"] = numbers
         return found
@@ -492,7 +493,7 @@ class MultiViewValLoop(MultiViewTestLoop):
             runner, dataloader, evaluator, max_views=max_views, precision=precision, out=None
         )
         train_loop = getattr(runner, "_train_loop", None)
-        if isinstance(train_loop, BaseLoop):  # already built by Runner.train
+        if isinstance(train_loop, BaseLoop):  # Runner.train has built it
             names = "the training has", "the validation has"
             trained = classes_of(train_loop.dataloader.dataset)
             check_same_classes(trained, classes_of(self.dataloader.dataset), names)

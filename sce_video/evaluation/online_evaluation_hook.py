@@ -208,7 +208,8 @@ class OnlineEvaluationHook(Hook):
             start, best = float(saved["start"]), float(saved["best"])
             steps = int(saved["best_step"]), int(saved["reached"])
             self.best = BestSoFar(self.best.metric, start, best, *steps)
-            # Restore a changed length, or a run that ended early would continue when resumed.
+            # Restore a changed length. Otherwise, a run that ended early would continue when
+            # resumed.
             loop: Any = runner.train_loop
             loop.replans = [(int(a), int(b)) for a, b in saved["replans"]]
 
@@ -232,7 +233,7 @@ class OnlineEvaluationHook(Hook):
         finally:
             set_random_states(states)
         run_on_main_rank(lambda: self._prepare_file(runner))
-        # A resumed run may have begun without this hook and then lacks a starting value.
+        # A resumed run may have begun without this hook, so it lacks a starting value.
         lacks_start = self.best is not None and self.best.start is None
         if self.evaluate_at_start and (runner.iter == 0 or lacks_start):
             self._run(runner, runner.epoch, runner.iter)
@@ -277,7 +278,7 @@ class OnlineEvaluationHook(Hook):
         started = time.monotonic()
         parts: list[Any] = []  # rows; None on the other ranks
         clips = any(getattr(metric, "needs_clips", False) for metric in self.metrics)
-        # Restore the states, so that training is bit-identical with and without this hook.
+        # Restore the random states, so that training is bit-identical with and without this hook.
         states = random_states()
         try:
             for dataloader in (self.gallery, self.queries):
@@ -358,7 +359,7 @@ class OnlineEvaluationHook(Hook):
         log_row(runner, "online", result.iteration, result.epoch, record)
         try:
             append_text(Path(runner.work_dir, self.out), json.dumps(record) + "\n")
-        except WriteError as error:  # the log contains the same numbers
+        except WriteError as error:  # the log contains the same values
             runner.logger.warning(f"{error}; training continues")
 
     def _prepare_file(self, runner: Runner) -> None:
@@ -368,7 +369,7 @@ class OnlineEvaluationHook(Hook):
         if not path.exists():
             return
         if runner.iter == 0:
-            # Rename the file of an older run in this folder instead of overwriting it.
+            # Rename an older run's file in this folder instead of overwriting it.
             path.rename(path.with_name(f"{path.name}.before_{runner.timestamp}"))
         else:
             continue_rows(runner, self.out)

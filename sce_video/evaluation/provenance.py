@@ -25,10 +25,10 @@ from sce_video.published.paper_results import TRANSFER
 from sce_video.utils.records import at
 from sce_video.version import __version__
 
-#: Python packages of the decoding backends.
+#: Python packages that provide decoding backends.
 _DECODERS = ("av", "decord", "torchcodec")
 UNKNOWN = "unknown"
-#: Facts about the pretraining in a result, besides dataset, network and clip of the evaluation.
+#: Facts about pretraining in a result. Others describe the evaluation's dataset, network and clip.
 _OF_PRETRAINING = ("pretrained_on", "pretraining", "pretraining_epochs")
 #: Entries of a dataset's description that are repeated at the top level.
 _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
@@ -96,7 +96,7 @@ def stated_benchmark(
     """
     file = str(at(checkpoint, "path") or at(checkpoint, "source") or "the file")
     random = at(checkpoint, "path") is None and file.startswith("random")
-    # Features come from the pretraining run itself, and a classifier from a finetuning run that
+    # Features come directly from the pretraining run, and a classifier from a finetuning run that
     # started from it.
     is_origin = at(benchmark, "protocol") in ("retrieval", "pretraining", *TRANSFER)
     origin = checkpoint if is_origin else at(checkpoint, "pretrained")

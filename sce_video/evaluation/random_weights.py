@@ -28,25 +28,25 @@ from sce_video.models.losses import effective_rank
 BETTER = "better"
 NO_BETTER = "no better"
 UNDECIDED = "undecided"
-#: Networks to compare with, by their names in a row.
+#: Networks to compare with, by name in a row.
 OTHERS = {
     "random": "random weights",
     "start": "the weights it started from",
     "teacher": "its teacher",
     "pixels": "grey pixels",
 }
-#: The measures by their names in a row.
+#: Measures, by name in a row.
 MEASURES = {"knn": "kNN accuracy", "retrieval": "retrieval of the other clip of a video"}
-#: A gain of fewer points is hardly worth a training run.
+#: A gain below this value is hardly worth a training run.
 LEAST_GAIN = 0.05
-#: Minimum number of videos for a comparison, because an interval over fewer videos says little.
+#: Minimum number of videos for a comparison. With fewer videos, the interval is too wide.
 _MIN_VIDEOS = 16
-#: If the score of the other network is above this value, nothing can be better.
+#: If the other network's score exceeds this value, there is no room to be better.
 _CEILING = 0.95
-#: Without classes, a network whose effective rank is higher by this factor is not called "no
-#: better".
+#: Without classes, a network is not called "no better" if its effective rank is higher by this
+#: factor.
 _HIGHER_RANK = 1.1
-#: Smallest mean number of videos per class for which labels are used.
+#: Labels are used if there are at least this many videos per class on average.
 _VIDEOS_PER_CLASS = 4
 #: Number of neighbours that vote for the class of a clip.
 _K = 20
@@ -73,7 +73,7 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     for name, matrix in features.items():
         flat, suffix = matrix.reshape(count * clips, -1).float(), f"_{name}" * (name != "trained")
         row[f"rank{suffix}"] = float(effective_rank(flat))
-        if labelled:  # whether the clips of other videos vote for a clip's class
+        if labelled:  # whether clips of other videos vote for a clip's class
             classes_of = labels.repeat_interleave(clips)
             scores = knn_scores(flat, flat, classes_of, k=_K, groups=(videos, videos))
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
@@ -97,7 +97,7 @@ def decision(row: Mapping[str, Any], other: str = "random") -> str:
         return UNDECIDED
     if row[f"low_{other}"] > 0:
         return BETTER
-    # If random weights are nearly always right, nothing can be better.
+    # If random weights are nearly always right, there is no room to be better.
     decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN
     if measure == "retrieval":
         decided = decided and row["rank"] < _HIGHER_RANK * row[f"rank_{other}"]

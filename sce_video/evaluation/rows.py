@@ -258,7 +258,7 @@ class Grouping:
             numbers, names = group_ids(rows.paths, self.pattern)
             folds, source = divide(rows.labels, numbers, folds=self.folds), self.pattern
         else:
-            # The file has a line for every sample in the dataset, including unreadable samples.
+            # The file has a line for every sample in the dataset, including unreadable ones.
             numbered = [
                 np.unique(np.array(column)[rows.indices], return_inverse=True) if column else None
                 for column in read_groups(self.file, count)
@@ -317,20 +317,20 @@ def collect_rows(
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("the dataset to evaluate is empty")
     own, ranks = PartialRows(), get_world_size()
-    # If one rank fails, all must fail, because the others would wait for its rows.
+    # If one rank fails, all have to fail, because the others would wait for its rows.
     with all_or_none("evaluating the dataset"), evaluating(model) as inner:
         for batch in batches_without_crashes(dataloader):
             part = rows_of_batch(inner, batch, function)
             own.add(part)
             if progress is not None:
-                # Assume that the other ranks have processed as many samples as this one.
+                # Assume that all ranks have processed as many samples as this one.
                 count = ranks * (len(part.indices) + len(part.failures))
                 left = progress.total - progress.count  # a sampler may pad
                 progress.advance(ranks * len(part.failures), min(count, left))
         if progress is not None:
             progress.finish()
     joined = _joined(own) if ranks > 1 else own
-    # Do not return the function's result, because it would be sent to all ranks.
+    # Do not return the rows, because a returned result would be sent to all ranks.
     rows: list[Rows] = []
     run_on_main_rank(lambda: rows.append(complete(joined, dataloader.dataset)))
     return rows[0] if rows else None
@@ -339,7 +339,7 @@ def collect_rows(
 def _joined(own: PartialRows) -> PartialRows:
     """Return the rows of all ranks on rank 0, and none on the others."""
     joined = PartialRows()
-    # Send small things as pickled objects, and values as tensors.
+    # Send small objects pickled, and values as tensors.
     for part in objects_on_main_rank(replace(own, values=[], central=[])) or ():
         joined.add(part)
     values, central = (rows_on_main_rank(parts) for parts in (own.values, own.central))
@@ -357,7 +357,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     Raises:
         RuntimeError: If a sample has no row and was not reported as unreadable.
     """
-    # A padding sampler repeats samples so that all ranks have equally many. Keep the first row.
+    # A padding sampler repeats samples, so that all ranks have equally many. Keep the first row.
     first: dict[int, int] = {}
     for slot, index in enumerate(partial.indices):
         first.setdefault(index, slot)
@@ -366,7 +366,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     missing = set(range(len(dataset))) - set(indices)
     unreadable = {path for path, _ in failures}
     lost = len(missing) - len(unreadable)
-    if hasattr(dataset, "path"):  # one unreadable file may hold several samples
+    if hasattr(dataset, "path"):  # an unreadable file may hold several samples
         lost = sum(str(dataset.path(i)) not in unreadable for i in missing)
     if lost > 0 or not indices:
         raise RuntimeError(

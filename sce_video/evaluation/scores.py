@@ -13,7 +13,8 @@ from sce_video.evaluation.feature_files import features_of, rows_of
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.features import read_matrix, write_features
 
-#: Largest difference from 1 of the sum of a video's probabilities (allows half precision).
+#: Largest deviation from 1 allowed for the sum of a video's probabilities (half precision is less
+#: exact).
 _SUM_TOLERANCE = 1e-2
 
 
@@ -70,7 +71,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
         raise ValueError(f"weights must be finite and at least 0, and not all 0, got {given}")
     shares = [weight / sum(given) for weight in given]
     first = sets[0]
-    # Match by path, because another run may have used a different order.
+    # Match by path, because another run may have used another order.
     aligned = [other.subset(_order(first, other)) for other in sets]
     for scores in sets:
         for values in (scores.values, scores.central):
@@ -103,7 +104,7 @@ def _order(first: Rows, other: Rows) -> Tensor:
         )
     row_of: dict[str, int] = {}
     for part, reference in ((first, other), (other, first)):
-        row_of = {}  # after the loop: rows of ``other``
+        row_of = {}  # after the loop, rows of ``other``
         for row, path in enumerate(part.paths):
             if row_of.setdefault(path, row) != row:
                 twice = f"in rows {row_of[path]} and {row}"

@@ -45,17 +45,17 @@ class ManyShotSet:
     published: float | None = None
 
 
-#: The datasets of tab:many-shot.
+#: The datasets in tab:many-shot.
 MANY_SHOT_SETS = {
     name: ManyShotSet(metric, name in _OFFICIAL_VALIDATION, float(value))
     for name, metric, value in MANY_SHOT
 }
 #: tab:low-shot-voc, SCE: mAP in percent by images per class, where None means all of trainval. The
-#: second decimal is from the README of juliendenize/SCE, because the table has only one.
+#: table has only one decimal, so the second one is from the README of juliendenize/SCE.
 LOW_SHOT_PUBLISHED: dict[int | None, float] = {16: 79.47, 32: 83.05, 64: 85.47, None: 88.24}
-#: Values of C to try, starting with the strongest fit: 1/w for 45 weights w from 1e-6 to 1e5.
+#: Values of C to try, from the weakest regularisation on: 1/w for 45 weights w from 1e-6 to 1e5.
 C_GRID = tuple((1.0 / np.logspace(-6, 5, 45)).tolist())
-#: Top-1 accuracy, mean over classes of the accuracy, and mean over classes of 11-point AP.
+#: Top-1 accuracy, mean per-class accuracy, and 11-point AP averaged over classes.
 METRICS = ("top1", "mean_class", "map11")
 
 
@@ -333,14 +333,14 @@ def many_shot(
     model = classifier()
     validation: dict[float, float] = {}
     with _convergence_warnings_ignored():
-        # warm_start: the order of the grid is part of the protocol.
+        # Because of warm_start, the order of the grid is part of the protocol.
         for c in grid if len(grid) > 1 else ():
             validation[c] = _fit_and_score(model, c, train, val, metric)
         best = max(validation, key=lambda c: validation[c]) if validation else grid[0]
-        # The fit with the chosen C is repeated on everything except the test set.
+        # Refit with the chosen C on everything except the test set.
         both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
         if not np.array_equal(np.unique(train.labels), np.unique(both.labels)):
-            model = classifier()  # a starting point of another shape is refused
+            model = classifier()  # the old one has a start of another shape
         return _fit_and_score(model, best, both, test, metric), best, validation
 
 
@@ -381,7 +381,7 @@ def evaluate_low_shot(
     if "val" not in parts.rows:
         raise ValueError("the SVMs are trained on train and val. Give --val as well")
     paths = parts.rows["train"].paths + parts.rows["val"].paths
-    order = np.argsort(np.array(paths))  # by image number, as VOC's own trainval lists
+    order = np.argsort(np.array(paths))  # by image number, like VOC's own trainval
     features = np.concatenate([parts.rows[name].values.numpy() for name in ("train", "val")])
     positives = np.concatenate([parts.labels[name] == 1 for name in ("train", "val")])
     fitted = features[order].astype(np.float64), positives[order]
@@ -404,13 +404,13 @@ def low_shot_svm(
 ) -> dict[int | None, list[float]]:
     """Compute the all-points mAP (0 to 1) of every draw, by K. None uses the whole set once.
 
-    A draw consists of K images for each class. An image drawn for several classes occurs as often,
-    and a class with fewer than K images contributes all. The draws of every K begin with
-    ``random.Random(seed)``, so a draw of K images is part of the draw of 2 K.
+    A draw consists of K images for each class. An image drawn for several classes occurs once per
+    class, and a class with fewer than K images contributes all of them. The draws of every K begin
+    with ``random.Random(seed)``, so a draw of K images is part of the draw of 2 K.
 
-    Features (N, D) of train and val, in the order of the image names, and of test (M, D) are
-    divided by their l2 norm plus 1e-5. Positives are (N, C) and (M, C) bool, and "difficult" images
-    count as negatives.
+    The features are (N, D) for train and val together, in the order of the image names, and (M, D)
+    for test. Each feature is divided by its l2 norm plus 1e-5. Positives are (N, C) and (M, C)
+    bool, and "difficult" images count as negatives.
     """
     _check_matrix(test, test_positives, "test")
     train, test = (x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-5) for x in (train, test))
@@ -418,7 +418,7 @@ def low_shot_svm(
     for count in shots:
         if count is not None and count < 1:
             raise ValueError(f"the number of images per class must be at least 1, got {count}")
-        # Every K uses the same seed, so that its draws do not depend on the other values.
+        # Every K uses the same seed, so that its draws do not depend on the other values of K.
         generator = random.Random(seed)
         results[count] = []
         for _ in range(1 if count is None else draws):
@@ -440,7 +440,7 @@ def svm_scores(train: np.ndarray, positives: np.ndarray, features: np.ndarray) -
     without positives or negatives.
     """
     _check_matrix(train, positives, "train")
-    # The arguments that PCL uses.
+    # Use the same arguments as PCL.
     loss = {"penalty": "l2", "loss": "squared_hinge", "dual": True, "intercept_scaling": 1.0}
     solver = {"tol": 1e-4, "max_iter": 2000, "random_state": 0, "class_weight": {1: 2, -1: 1}}
     scores = []

@@ -64,7 +64,7 @@ def read_clips(
     at: float | None = None,
     size: int | None = None,
 ) -> list[SeenClip]:
-    """Read clips of a video at equal steps, or the clip around a given time.
+    """Read evenly spaced clips of a video, or the clip around a given time.
 
     An image becomes a clip of T equal frames.
 
@@ -72,8 +72,8 @@ def read_clips(
         settings: Clip and crop of the network.
         path: Path of a video or an image.
         num_clips: Number of clips from the beginning to the end; 1 selects the centre.
-        at: Time in seconds in the middle of the only clip, which is moved to lie in the video;
-            None for clips at equal steps.
+        at: Time in seconds at the middle of a single clip, which is moved if it exceeds the video;
+            None for evenly spaced clips.
         size: Side of the network's input frames in pixels; None for the test crop.
 
     Raises:
@@ -332,7 +332,7 @@ def cell_similarity(
     found, *others = (
         features_of_clip(encoder, clip, model.checkpoint) for clip in (query_clip, *key_clips)
     )
-    # The features have fewer steps in time than the clip has frames.
+    # The features have fewer time steps than the clip has frames.
     step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
     cells = found[:, step]  # (C, h, w) cells of the query frame
     if cell == MEAN:

@@ -64,7 +64,7 @@ class ClassTimeline:
 
         All classes of a video that lasts a day would fill the memory.
         """
-        # Cells without a window get no score, because the running sum there is not exactly 0.
+        # Cells without a window get no score. Their running sum may differ slightly from 0.
         covered = np.round(self._counts) > 0
         sums = self._covered(self.found.values[:, number].astype(np.float64))
         return np.where(covered, sums / np.maximum(self._counts, 1.0), 0.0)
@@ -89,7 +89,7 @@ def join_scores(
 
     ``edges`` (C + 1,) are the ends of the cells in seconds, and ``scores`` (C,) their scores.
     """
-    # A mean of equal scores may be rounded below them.
+    # Rounding may put the mean of equal scores below them.
     above = np.concatenate([[False], scores >= rule.threshold - 1e-9, [False]])
     borders = np.flatnonzero(above[1:] != above[:-1])
     lengths = np.diff(edges)

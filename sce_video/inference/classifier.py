@@ -125,7 +125,7 @@ def load_classifier(
             f"{at(cfg, 'model.type')!r}. Finetune it first: sce-video finetune CHECKPOINT --train "
             "VIDEOS --out RUN"
         )
-    # Leave out the training pipeline, whose clips may differ from those of the test pipeline.
+    # Leave out the training pipeline, because its clips may differ from the test pipeline's.
     test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
     with network.explained():
         settings = settings_from_config(test_only, trusted=network.trusted)
@@ -172,7 +172,7 @@ def _known_head(head: dict, stored: dict) -> dict[str, object]:
     found = {"num_classes": weight.shape[0], "in_channels": weight.shape[1]}
     if not probes:
         return {"type": _KNOWN_HEADS[0], **found}
-    # A wrong value is refused when the head is built.
+    # Wrong values are refused when the head is built.
     own = {k: head[k] for k in head.keys() & constructor_parameters(AttentiveProbeHead).keys()}
     return {"type": _KNOWN_HEADS[2], **own, **found}
 
@@ -183,10 +183,10 @@ def _build(settings: ModelSettings, head: Mapping[str, object], stored: dict, na
     model = dict(type="Recognizer3D", backbone=settings.backbone, cls_head=head)
     weights = checkpoint_weights(stored)
     try:
-        # Inside mmaction2's recogniser, names are looked up in the default scope.
+        # mmaction2's recogniser looks up names in the default scope.
         with DefaultScope.overwrite_default_scope("sce_video"), bounded_network(weights):
             recognizer = MODELS.build({**model, "data_preprocessor": preprocessor})
-    except Exception as error:  # a wrong argument can raise any error inside a network
+    except Exception as error:  # a network may raise any error for a wrong argument
         raise ValueError(f"{name}: the network cannot be built: {error}") from error
     load_backbone(recognizer, stored, name)
     check_classifier_weights(recognizer, stored, name)

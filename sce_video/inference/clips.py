@@ -25,18 +25,18 @@ from sce_video.datasets.segments import format_seconds
 from sce_video.datasets.sources import is_elsewhere, open_video
 from sce_video.utils.files import atomic_file
 
-#: Quality at which a cut cannot be told from its source, with a PSNR of about 45 dB.
+#: Encoder settings for a cut that looks like its source, with a PSNR of about 45 dB.
 _ENCODER = {"crf": "16", "preset": "veryfast"}
-_TICKS = 90_000  # ticks per second, which keep timestamps of variable frame rates
-#: FFmpeg's number of the colour matrix to which swscale converts RGB (AVCOL_SPC_SMPTE170M).
+_TICKS = 90_000  # ticks per second, fine enough for variable frame rates
+#: FFmpeg's number for the colour matrix to which swscale converts RGB (AVCOL_SPC_SMPTE170M).
 _BT601 = 6
-#: FFmpeg's number of the range to which swscale converts RGB (AVCOL_RANGE_MPEG).
+#: FFmpeg's number for the colour range to which swscale converts RGB (AVCOL_RANGE_MPEG).
 _LIMITED = 1
 _SEEK_BEFORE = 1.0  # seconds of audio that a decoder may need before the first sample
-#: Containers that accept any codec; for other containers, clips are written as Matroska.
+#: Containers that accept any codec. For all other containers, clips are written as Matroska.
 _REMUXED = (".mp4", ".mov", ".m4v", ".mkv", ".webm")
-#: Largest number of bytes that a clip's name takes from its source's name, because file systems
-#: allow 255 for the whole name.
+#: Maximum number of bytes that a clip's name copies from its source's name, because file systems
+#: limit the whole name to 255 bytes.
 _STEM_BYTES = 120
 
 
@@ -115,7 +115,8 @@ class _Sound:
             self._source.seek(before, stream=self._stream)
             yield from self._source.decode(self._stream)
             return
-        # The clock restarts, so a time is ambiguous. Sound restarts as often as the video does.
+        # The clock restarts within the file, so times are ambiguous. Sound restarts as often as the
+        # video.
         packets = [p for p in self._source.demux(self._stream) if p.size and p.pts is not None]
         clock = Clock(np.array([p.dts for p in packets], dtype=np.float64), Fraction(base), True)
         every = np.ones(len(packets), dtype=bool)
@@ -236,7 +237,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
                     stop = time if time >= zero + end - 1e-6 else stop
                 if (len(streams) == 1 and time >= stop) or (not is_video and time >= stop):
                     break
-                # Audio of the last moments may lie behind that key frame.
+                # Audio for the last moments may come after that key frame.
                 if begin is None or time < begin or (is_video and stop < float("inf")):
                     continue
                 if is_video and packet.is_discard and (time >= zero or kind != "mp4"):

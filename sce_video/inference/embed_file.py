@@ -68,7 +68,7 @@ class FeatureFileRun:
                 another checkpoint, dataset or pipeline.
         """
         due, known = run_on_main_rank(self._due)
-        # Take every n-th item, because neighbours in a list often have similar lengths.
+        # Take every n-th item, because neighbouring videos in a list often have similar lengths.
         own = due[get_rank() :: get_world_size()]
         # SQLite allows one writer per file, so each rank has its own file.
         name = f"rank-{get_rank()}.sqlite" if get_rank() else "records.sqlite"
@@ -81,7 +81,7 @@ class FeatureFileRun:
     def _joined(self) -> Iterator[RecordStore]:
         """Yield the joint records of all ranks, including the ranks of earlier runs."""
         with RecordStore(self.parts / "records.sqlite", self.job.name) as store:
-            # If several ranks have recorded an item, the latest record is kept.
+            # If several ranks have recorded an item, keep the latest record.
             for path in sorted(self.parts.glob("rank-*.sqlite")):
                 store.absorb(path)
             if any(settings != self.job.settings for settings in store.settings()):
@@ -140,7 +140,8 @@ class FeatureFileRun:
                     yield self.job.features(item, record)
 
             size = next((part.values.shape[1] for part in recorded() if len(part)), 0)
-            # Read the records twice. The first pass skips the values, which do not fit in memory.
+            # Read the records twice. The first pass skips the values, because they do not fit in
+            # memory.
             nothing = np.empty((0, size), np.float32)
             bare = (replace(part, values=nothing) for part in recorded())
             found = join_features(bare, size, {})
@@ -151,7 +152,7 @@ class FeatureFileRun:
             rows = (row for part in recorded() for row in part.values)
             stream = RowStream((len(found), size), np.dtype(np.float32), rows)
             write_features(self.path, found, stream=stream)
-        # The records may be removed only after the complete file has its final name.
+        # Remove the records only after the complete file has its final name.
         shutil.rmtree(self.parts, ignore_errors=True)
         return found
 
@@ -215,7 +216,7 @@ def embed_to_file(
     )
 
     def items() -> list[Item]:
-        # Only regular files have a size and time by which a later run can detect changes.
+        # Only regular files have a size and time by which later runs can detect changes.
         states = {name: file_state(file) for name, file in files.items() if os.path.isfile(file)}
         return [Item(name, states.get(name) or {}, file) for name, file in files.items()]
 

@@ -31,9 +31,9 @@ from sce_video.inference.npz_files import (
 )
 from sce_video.utils.records import at
 
-#: Name of a file of :func:`write_features` in messages
+#: How messages refer to a file from :func:`write_features`
 FEATURE_FILE = "a feature file of this package"
-_CHECKED_BYTES = 1 << 24  # checked at a time, because a mapped matrix may exceed the memory
+_CHECKED_BYTES = 1 << 24  # checked at a time, because a mapped matrix may exceed memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +238,7 @@ def read_matrix(
         ValueError: If the file is of another kind, or lengths differ. The message names the file.
     """
     arrays, provenance = read_npz(path, what, (name, "paths", *required))
-    # Do not copy a large matrix, which stays in the file until its rows are used.
+    # Do not copy a large matrix, so that it stays in the file until its rows are used.
     values = as_matrix(path, arrays[name], name)
     integers = {
         key: as_integers(path, arrays[key], key, len(values))

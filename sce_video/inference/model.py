@@ -77,7 +77,7 @@ def checkpoint_of(run: str | Path) -> str:
         ValueError: If :func:`~sce_video.inference.encoders.encoder_folder.import_encoder` fails.
     """
     if is_model(run) or model_folder(run) is not None:
-        # Import this only here, because other networks need neither the lock of a run nor configs.
+        # Imported here, because other networks need neither configs nor a run's lock.
         from sce_video.inference.encoders.encoder_folder import run_of_model
 
         run = run_of_model(str(run))
@@ -126,7 +126,7 @@ def read_network(checkpoint: str | Path, config: str | Path | None) -> StoredNet
     if config is None:
         stored, source = stored_config(content, checkpoint), f"the config in {checkpoint}"
         return StoredNetwork(checkpoint, content, stored, source, trusted=False)
-    # Import this only here, because it imports mmengine's runner, which other networks do not need.
+    # Imported here, because it imports mmengine's runner, which other networks do not need.
     from sce_video.engine.config.load import load_config
 
     given = load_config(config).to_dict()
@@ -239,9 +239,10 @@ def build_model(
         # An untrusted config may describe terabytes, so limit the size to the weights in the file.
         with bounded_network(weights):
             encoder = _built(settings)
-    except Exception as error:  # a wrong argument can raise any error inside a network
+    except Exception as error:  # a network may raise any error for a wrong argument
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
-    # A file with a backbone alone (tools/convert without --add-prefix) has names without prefix.
+    # Names have no prefix in a file that contains only a backbone (tools/convert without
+    # --add-prefix).
     if not any(key.startswith(_PREFIX) for key in weights):
         own = (key.removeprefix(_PREFIX) for key in encoder.state_dict())
         parts = {key.partition(".")[0] for key in own}

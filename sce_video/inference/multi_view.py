@@ -16,18 +16,18 @@ from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.tensors import cudnn_benchmark
 
 # malloc returns larger blocks to the system after each use, and the system zeroes every page again.
-# On a CPU, cutting 30 views of 8 x 256 x 256 together takes six times as long as cutting 10 at a
+# On a CPU, cutting 30 views of 8 x 256 x 256 at once takes six times as long as cutting 10 at a
 # time.
 _MAX_BYTES_ON_CPU = 24 * 2**20
 
-#: Maps normalised views (n, 3, T, H, W) to one row each, (n, C).
+#: Function that maps normalised views (n, 3, T, H, W) to rows (n, C).
 ViewFunction = Callable[[Tensor], Tensor]
 
 
 class Batch(TypedDict, total=False):
     """Batch of :func:`sce_video.collate_views`, or of a dataset's own collate function."""
 
-    #: Samples of ``PackVideo``, from which the views are cut.
+    #: Samples from ``PackVideo``, from which the views are cut.
     videos: Sequence[PackedSample]
     #: Instead of ``videos``, V uint8 tensors (N, T, H, W, 3) of views.
     inputs: list[Tensor]
@@ -37,7 +37,7 @@ class Batch(TypedDict, total=False):
     label: Tensor
     #: (N,) int64.
     seed: Tensor
-    #: Persons (n, 4) of each of N key frames.
+    #: Boxes (n, 4) of the persons in each of the N key frames.
     boxes: list[Tensor]
     #: (path, error) of files that could not be decoded.
     failures: list[tuple[str, str]]
@@ -63,7 +63,7 @@ class BatchRows(NamedTuple):
     counts: list[int] | None = None
 
 
-#: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
+#: Function that maps the model, without wrapper and in eval mode, and a batch to the batch's rows.
 RowFunction = Callable[[Any, Batch], BatchRows]
 
 
@@ -133,7 +133,7 @@ def view_chunks(
     if on_cpu:
         bytes_per_view = video["positions"].shape[1] * 3 * math.prod(video["crop_size"])
         max_views = min(max_views, max(1, _MAX_BYTES_ON_CPU // bytes_per_view))
-    # Views are numbered clip by clip, so the crops of a clip follow each other.
+    # Views are numbered clip by clip, so a clip's crops follow each other.
     total = len(video["positions"]) * len(video["offsets"])
     parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
     if on_cpu:
@@ -146,7 +146,7 @@ def _cut_on_device(
     video: PackedSample, device: torch.device | str, parts: list[tuple[int, int]]
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
-    # Overlapping clips and crops share frames, which cross the bus only once, as uint8.
+    # Overlapping clips and crops share frames, so transfer each frame to the device once, as uint8.
     frames = video["frames"].to(device, non_blocking=True)
     positions = video["positions"].to(device, non_blocking=True)
     offsets, (height, width) = video["offsets"].tolist(), video["crop_size"]
@@ -178,7 +178,7 @@ def rows_of_views(model: Any, batch: Batch, function: ViewFunction, max_views: i
         inputs = preprocessor(batch, False)["inputs"]
         if torch.is_tensor(inputs):  # a recogniser's (N, V, 3, T, H, W)
             inputs = inputs.unbind(dim=1)
-        # One forward pass for the n-th view of all samples of the batch.
+        # Run one forward pass for the n-th views of all samples in the batch.
         return list(torch.stack([function(view).float() for view in inputs], dim=1))
     rows = []
     for video in batch["videos"]:
@@ -224,7 +224,7 @@ def mean_representation(
                 return model(inputs=[view], mode="tensor")[0]
 
         videos = rows_of_views(model, batch, represent, max_views)
-        if clips:  # views are numbered clip by clip; views that were cut earlier have one crop
+        if clips:  # views are numbered clip by clip; earlier cut views have one crop
             crops = [1] * len(videos)
             if "videos" in batch:
                 crops = [len(video["offsets"]) for video in batch["videos"]]
@@ -250,7 +250,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
         def probabilities(view: Tensor) -> Tensor:
             with torch.autocast(view.device.type, dtype, enabled=dtype != torch.float32):
                 logits = model(inputs=view.unsqueeze(1), mode="tensor", stage="head")
-            # Use float32 whatever the precision, because the scores are summed over views.
+            # Use float32 at any precision, because the scores are summed over views.
             return logits.float().softmax(dim=-1).flatten(1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
@@ -275,7 +275,7 @@ def box_scores(dtype: torch.dtype = torch.float32) -> RowFunction:
             return BatchRows(torch.empty(0, 0), 1, counts=counts)
         data = model.data_preprocessor(batch, False)
         mixed = torch.autocast(data["inputs"].device.type, dtype, enabled=dtype != torch.float32)
-        # Key frames have many sizes, and cuDNN would try all algorithms for each of them.
+        # Key frames come in many sizes, and cuDNN would try all algorithms for each of them.
         with mixed, cudnn_benchmark(False):
             scores = model(**data, mode="tensor")
         return BatchRows(scores.float().cpu(), 1, counts=counts)

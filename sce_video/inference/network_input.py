@@ -39,23 +39,24 @@ _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
 _IMAGES = ("LoadImage",)
-#: Clip duration in seconds for image networks, which use one frame per clip. Frames that are a
-#: second apart differ visibly.
+#: Clip duration in seconds for image networks, which use one frame per clip. Frames one second
+#: apart differ visibly.
 _IMAGE_CLIP_DURATION = 1.0
 #: Config parts that may contain test transforms: ``<part>_dataloader`` and ``<part>_pipeline``
 _TEST_PARTS = ("test", "val", "evaluation", "gallery")
-#: Transforms that crop in a test, and the argument with the size
+#: Test transforms that crop, with the argument that contains the size
 TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size"}
 TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
-#: Test crop for a training crop (columns Res_p and Res_e of the paper's tables). Others are kept.
+#: Test crop for each training crop (columns Res_p and Res_e of the paper's tables). Others are
+#: kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
 #: Largest number of clips per video in a test. The paper's tests use 10.
 _MAX_CLIPS = 1000
-#: A larger ratio of test crop to training crop means that one of them was overridden.
+#: If test crop / training crop exceeds this ratio, one of them was overridden.
 _MAX_CROP_RATIO = 1.5
-#: Limits on a clip, far above every network's, because memory for the stated sizes is allocated
+#: Limits on a clip. They exceed any network's needs, but bound the memory that a file can request.
 _LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
-#: Largest number of pixels in a clip, even if the other limits are met
+#: Maximum number of pixels in a clip, in addition to the other limits
 _MAX_CLIP_PIXELS = 2**28
 #: Ways to resize a frame, see :class:`ModelSettings`
 RESIZES = ("linear", "bilinear", "bicubic", "square", "square_bicubic", "network")
@@ -212,7 +213,7 @@ def _transforms(cfg: Mapping[str, Any], part: str) -> Iterator[tuple[str, dict]]
             node = at(node, "dataset", dict)  # a wrapper such as RepeatDataset contains a dataset
         pipelines.append(at(node, "pipeline"))
     pipelines.append(at(cfg, f"{part}_pipeline"))
-    # The config may be untrusted, so everything that is not a transform is skipped.
+    # The config may be untrusted, so skip everything that is not a transform.
     for pipeline in pipelines:
         for transform in pipeline if isinstance(pipeline, list | tuple) else ():
             if at(transform, "type", str) is not None:
@@ -255,7 +256,7 @@ def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tu
             f"the config's pipelines have no crop ({', '.join([*TEST_CROPS, *TRAIN_CROPS])})"
         )
     size = _TEST_SIZE_OF.get(trained, trained)
-    # Image networks are tested at their training crop, cut from a short side of 8/7 of it (MoCo).
+    # Image networks are tested at their training crop. The short side is 8/7 of the crop (MoCo).
     return size, trained if image else size
 
 
@@ -506,7 +507,7 @@ def checked_frames(item: Any, position: int) -> np.ndarray:
         raise ValueError(f"{name} must be (T, H, W, 3), got shape {shape}{advice}")
     if 0 in shape:
         raise ValueError(f"{name} is empty, shape {shape}")
-    # Do not guess a scale, because 0..1 and 0..255 cannot be distinguished in a dark video.
+    # Do not guess the scale, because 0..1 and 0..255 cannot be distinguished in a dark video.
     if array.dtype != np.uint8:
         advice = "convert it to uint8"
         if array.dtype.kind == "f":

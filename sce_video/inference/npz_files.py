@@ -21,30 +21,30 @@ from sce_video.utils.records import at
 
 #: Alignment of array data in bytes, which memory mapping requires
 _ALIGNMENT = 64
-#: Smaller members are read instead of mapped, because mapping them saves nothing.
+#: Members smaller than this are read, because mapping them saves nothing.
 _MAPPED_BYTES = 1 << 20
 #: Number of bytes in the fixed part of a zip member's header
 _LOCAL_HEADER = 30
 #: Number of bytes in a zip member's record of 64-bit sizes
 _ZIP64_RECORD = 20
-#: Id of the zip extra field for padding, as in Android's zipalign
+#: Id of the zip extra field used for padding, as in Android's zipalign
 _PADDING_FIELD = 0xD935
-# Limits far above every file of arrays, which protect against files that fill the memory.
+# Limits far above any real array file, which protect against files that exhaust memory.
 #: Largest ratio of a file's decompressed size to its size
 _MAX_EXPANSION = 100
-#: Decompressed bytes allowed in addition, so that small files of equal numbers can be read
+#: Decompressed bytes allowed in addition, so that small files of equal values can be read
 _SMALL_BYTES = 1 << 26
 #: Largest number of arrays in a file
 _MAX_MEMBERS = 1000
 #: Largest length of an array's axis
 _MAX_SIDE = 2**40
-#: Bytes of an array in memory at a time while it is written from an iterator
+#: Number of bytes kept in memory while writing an array from an iterator
 BLOCK_BYTES = 8 << 20
-#: Bytes of an array that share a checksum, which are read to use a single row
+#: Number of array bytes per checksum. Using a single row reads at least this many bytes.
 DIGEST_BYTES = 1 << 18
-#: Suffix of the member with the checksums of an array
+#: Suffix of the member that contains an array's checksums
 _DIGESTS = ".crc32"
-#: Arrays of a file by name: an ``np.ndarray``, or a :class:`CheckedArray` if it is read lazily
+#: A file's arrays by name: an ``np.ndarray``, or a :class:`CheckedArray` if it is read lazily
 Arrays = dict[str, Any]
 
 
@@ -249,7 +249,7 @@ def read_npz(
         with np.load(path, allow_pickle=False) as stored:
             members, size = stored.zip.infolist(), os.path.getsize(path)
             total = sum(info.file_size for info in members)
-            # A decompression bomb has members that are far larger than the file.
+            # In a decompression bomb, the members are far larger than the file.
             if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
                 raise ValueError(
                     f"its {len(members)} members unpack to {total:,} bytes, but the file has only "
@@ -314,7 +314,7 @@ def _members(path: str | Path, stored: np.lib.npyio.NpzFile, lazy: Collection[st
         if offset is None:
             arrays[name] = stored[name]
             continue
-        # Copy-on-write keeps the file unchanged if a tensor that shares the memory is modified.
+        # Copy-on-write protects the file if a tensor that shares the memory is modified.
         layout: Any = (offset, shape, "F" if fortran else "C")
         arrays[name] = np.memmap(path, dtype, "c", *layout)
         if name not in lazy:
@@ -335,7 +335,7 @@ def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:
         return None
     with open(path, "rb", opener=regular_file) as file:
         file.seek(info.header_offset)
-        # The local header may have other name and extra-field lengths than the directory.
+        # Name and extra-field lengths in the local header may differ from the directory's.
         name_length, extra_length = struct.unpack("<HH", file.read(_LOCAL_HEADER)[26:30])
         file.seek(name_length, os.SEEK_CUR)
         # Map only files of write_npz, because other programs may change a file in place.
@@ -388,7 +388,7 @@ def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) ->
 def read_failures(
     path: str | Path, provenance: Mapping[str, Any], name: str = "failures"
 ) -> list[tuple[str, str]]:
-    """Return the pairs of file and reason under a name of a provenance.
+    """Return the pairs of file and reason under an entry of a provenance.
 
     Raises:
         ValueError: If they are not pairs.

@@ -21,7 +21,7 @@ from sce_video.engine.weights import checked_parts, test_settings
 from sce_video.inference.network_input import TEST_CROPS, ModelSettings, settings_from_config
 from sce_video.utils.records import at
 
-#: Keys that describe the recipe's dataset. They are dropped, because a test has its own data.
+#: Keys that describe the recipe's dataset, which are dropped because a test has its own data.
 _OF_THE_DATA = ("ann_file", "block_size", "class_file", "data_root", "storage_options")
 #: Keys in a result that describe its recipe, as plain data.
 _CLAIMS = ("benchmark", "split")

@@ -32,22 +32,22 @@ from sce_video.inference.network_input import (
     resize_steps,
 )
 
-#: Share of a window's frames that must exist. Missing frames of a damaged file are replaced by the
-#: nearest ones.
+#: Share of a window's frames that must exist. In a damaged file, the nearest frames replace missing
+#: ones.
 _FRACTION_NEEDED = 0.75
-#: Number of seconds by which a video may be shorter than its container states, because durations
-#: are rounded.
+#: Number of seconds by which a video may be shorter than its container states, to allow for rounded
+#: durations.
 _CUT_OFF = 0.5
-# Settings of find_cuts, which compares colour histograms of frames. They were chosen by hand.
-#: Side in pixels to which a frame is reduced before its colours are counted.
+# Settings of find_cuts, which compares the frames' colour histograms. We chose them by hand.
+#: Side in pixels to which a frame is downscaled before its colours are counted.
 _SIDE = 32
 #: Number of histogram bins per colour channel.
 _BINS = 8
-#: Smallest share of the colours that a cut changes, as half the L1 distance of two histograms.
+#: Smallest share of colours that change at a cut, as half the L1 distance between two histograms.
 _LEAST_CHANGE = 0.3
-#: Smallest ratio of the change at a cut to the changes between the frames around it.
+#: Smallest ratio of the change at a cut to the changes between neighbouring frames.
 _LEAST_RATIO = 3.0
-#: Number of frames on either side with which a cut is compared.
+#: Number of neighbouring frames on either side of a cut for this comparison.
 _AROUND = 6
 #: Shortest duration of a shot in seconds.
 _SHORTEST_SHOT = 0.5
@@ -136,8 +136,8 @@ def windows_of_reader(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Features:
     """Compute features of windows with these spans. Errors are as in :func:`embed_windows`."""
-    # Use one array from the beginning. A small block of memory for each window, between the large
-    # blocks of the network, would keep malloc from reusing these.
+    # Allocate one array at the beginning. A small memory block per window, between the network's
+    # large blocks, would keep malloc from reusing the large ones.
     features = np.empty((len(spans), network.row_size), dtype=np.float32)
     kept = np.zeros(len(spans), dtype=bool)
     for i, sample in enumerate(pack_windows(network, reader, spans, options)):
@@ -184,9 +184,8 @@ def pack_windows(
                 num_clips=options.num_clips,
             )
 
-    # Plan twice, because the plans for windows every half second of a whole day take gigabytes. The
-    # first pass finds the frames that any window needs, and each of them is decoded and resized
-    # once.
+    # Plan twice, because plans for windows every half second of a whole day take gigabytes. The
+    # first pass finds the frames that any window needs, so that each is decoded and resized once.
     needs = np.zeros(len(reader.timestamps), dtype=bool)
     earliest = np.empty(len(spans), dtype=np.int64)
     for i, clips in enumerate(planned()):
@@ -237,7 +236,7 @@ def window_views(
     there = needed[known]
     nearest = there[np.abs(there[None] - needed[:, None]).argmin(axis=1)]
     frames = np.stack([held[number] for number in nearest.tolist()])
-    # Each frame is held only once, although clips of a window may share it.
+    # Keep each frame only once, even if clips of a window share it.
     positions = np.searchsorted(needed, np.stack([clip.frames for clip in clips]))
     view = LazyView(ArrayFrames(frames), np.arange(len(frames)))
     return {"views": [view], "positions": positions, "label": -1, "index": 0, "seed": 0}

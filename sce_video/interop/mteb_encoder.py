@@ -30,12 +30,12 @@ class MtebEncoder:
 
     Args:
         model: Network from :func:`~sce_video.inference.model.load_model`.
-        name: Name ``organisation/model`` under which mteb stores the results. None uses the name of
-            the checkpoint's file. The revision is the beginning of the checkpoint's SHA-256.
+        name: Name ``organisation/model`` under which mteb stores the results. None uses the
+            checkpoint's file name. The revision is the beginning of the checkpoint's SHA-256.
         options: Views and workers; None for the defaults of :class:`ViewOptions`.
 
     Raises:
-        TypeError: If ``model`` is not such a network.
+        TypeError: If ``model`` is of another type.
         ValueError: If ``name`` does not contain exactly one slash.
     """
 
@@ -132,7 +132,7 @@ def _files(dataset: Any, count: int, where: str) -> Iterator[list[str]]:
         ValueError: If there is no column of videos, there is a column of a different modality, or
             the dataset is empty.
     """
-    from datasets import Video  # the package that provides mteb's datasets
+    from datasets import Video  # the package on which mteb's datasets are based
 
     columns = set(dataset.column_names) & {"text", "image", "audio", _COLUMN}
     if columns != {_COLUMN}:

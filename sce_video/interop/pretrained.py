@@ -115,7 +115,7 @@ def network_config(network: Network) -> JsonObject:
         "classifier": classifier,
         "feature_size": feature_size,
         "provenance": {
-            "checkpoint": path.rstrip("/").rpartition("/")[2],  # without the user's folder
+            "checkpoint": path.rstrip("/").rpartition("/")[2],  # omit the user's folder
             **provenance,
             "software": {"sce_video": __version__, "torch": torch.__version__},
         },
@@ -133,7 +133,7 @@ def absolute_paths(value: Any) -> set[str]:
 def without_folders(value: Any, paths: Sequence[str]) -> Any:
     """Shorten these paths in plain data to their last names, even within sentences.
 
-    Exported files are published, and should not show the names of a user's folders.
+    Exported files are published, and should not reveal the user's folder names.
     """
     if isinstance(value, Mapping):
         return {key: without_folders(part, paths) for key, part in value.items()}

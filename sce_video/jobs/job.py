@@ -23,7 +23,7 @@ from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, parse_json
 from sce_video.utils.records import JsonObject
 
-#: State of a file; None if the file does not exist now.
+#: State of a file, or None if the file does not exist at present.
 State = JsonObject | None
 
 
@@ -184,7 +184,7 @@ def file_state(path: str | os.PathLike[str]) -> State:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-#: SQLite's application_id, which identifies our files.
+#: SQLite application_id that identifies our files.
 _APPLICATION = 0x5CE51DE0
 #: Statements that create the tables, by name.
 _SCHEMA = {
@@ -196,13 +196,13 @@ _SCHEMA = {
         "output TEXT, output_bytes INTEGER, time_limit REAL, time REAL NOT NULL, data BLOB)"
     ),
 }
-#: Statement that writes a record. Text is bound as bytes and cast, because Python refuses names
-#: that are not UTF-8, but SQLite stores them.
+#: Statement that writes a record. Text is bound as bytes and cast, because SQLite can store names
+#: that are not UTF-8, but Python refuses to bind them.
 _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
 )
-#: Error codes of SQLite for a disk that cannot be written.
+#: SQLite error codes for a disk that cannot be written.
 _CANNOT_WRITE = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -221,7 +221,7 @@ class BusyStoreError(StoreError):
 
 
 class RecordStore:
-    """Records by key, in which a new record replaces the item's earlier record.
+    """Records by key. A new record replaces the item's earlier one.
 
     Args:
         path: Path of the file, which is created if needed. None keeps the records in memory.
@@ -337,7 +337,7 @@ class RecordStore:
                         if known is None or known.time < record.time:
                             self.put(record)
                 except BaseException:
-                    with contextlib.suppress(sqlite3.Error):  # if a full disk has rolled it back
+                    with contextlib.suppress(sqlite3.Error):  # a full disk may have rolled it back
                         execute("ROLLBACK")
                     raise
                 with _explained(self.path, self.job):
@@ -345,8 +345,8 @@ class RecordStore:
 
     def close(self) -> None:
         """Close the store, and leave one plain file."""
-        with contextlib.suppress(sqlite3.Error):  # all records have been written already
-            if self.path is not None:  # moves the content of the -wal file, and removes that file
+        with contextlib.suppress(sqlite3.Error):  # all records have already been written
+            if self.path is not None:  # merge the -wal file into the database
                 self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
@@ -367,7 +367,7 @@ def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
     name = ":memory:" if path is None else f"{path.absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(name, uri=True, timeout=wait, isolation_level=None)
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    # An untrusted file may define views and functions, which must not run when it is read.
+    # An untrusted file may define views and functions, which must not run while reading it.
     connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
     return connection
 
@@ -400,7 +400,7 @@ def _explained(path: Path | None, job: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        # The low byte of an extended code is the primary one.
+        # The low byte of an extended error code is the primary code.
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise BusyStoreError(f"another run is writing {path}. Wait for it") from error
@@ -430,7 +430,7 @@ def _row(record: Record, settings: int) -> tuple[Any, ...]:
         "reason": record.reason.encode("utf-8", "replace").decode(),
         "output": None if record.output is None else _bytes(record.output),
     }
-    return tuple((vars(record) | stored).values())  # The columns have the order of the fields.
+    return tuple((vars(record) | stored).values())  # columns are in field order
 
 
 def _record(row: tuple[Any, ...]) -> Record:

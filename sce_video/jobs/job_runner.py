@@ -18,8 +18,8 @@ from sce_video.jobs.job import BatchJob, Facts, Item, Record, RecordStore, RunEr
 from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, run_here, run_local
 from sce_video.utils.cores import usable_cores
 
-#: Name of an unfinished output: digest of the final name (which itself may be too long for a
-#: prefix), ids of the store, the run and the attempt.
+#: Name of an unfinished output: a digest of the final name (which may be too long to add a prefix),
+#: and the ids of the store, the run and the attempt.
 _NAME = re.compile(
     r"\.[0-9a-f]{16}\.(?P<store>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})\.[0-9a-f]{8}\.part"
 )
@@ -128,7 +128,7 @@ def run_job(
                 driver.finish(item, outcome)
     finally:  # all processes have ended
         for folder in driver.folders:
-            with suppress(OSError):  # the next run tries again
+            with suppress(OSError):  # the next run will try again
                 driver.clean(folder)
     return driver.counts
 
@@ -198,7 +198,7 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     and the size of the output are unchanged. The source of a finished item may also be gone.
     """
     record = store.get(item.key)
-    # Compare settings as the store returns them, because JSON has no tuples.
+    # Compare settings in the form that the store returns, because JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):
         return False
     # A finished item stays finished if its source no longer exists.
@@ -231,7 +231,7 @@ class _Driver:
         on_record: Callable[[Item, Record | None], None],
     ) -> None:
         self.job, self.store, self.counts = job, store, Counts()
-        self.folders: set[Path] = set()  # folders that hold outputs
+        self.folders: set[Path] = set()  # folders that contain outputs
         self._run = secrets.token_hex(4)
         self._timeout, self._on_record = timeout, on_record
 
@@ -239,7 +239,7 @@ class _Driver:
         """Yield the items to process, with temporary paths, and record all other items."""
         for item in items:
             current = is_current(self.job, item, self.store)
-            # Keep the records of a disk that is not mounted, even if all items are forced.
+            # Keep records for files on an unmounted disk, even if all items are forced.
             if current and (not force or item.source is None):
                 self.counts.kept += 1
                 if force:
@@ -286,7 +286,7 @@ class _Driver:
     def finish(self, item: Item, outcome: Outcome) -> None:
         """Rename the output of a finished item, and record the outcome."""
         _check_run(self.job, outcome)
-        # Check the source again, because the item may have read parts of its old and new content.
+        # Check the source again, because the item may have read a mix of its old and new content.
         state = self.job.source(item)
         if outcome.fault is None and state != item.source:
             outcome = Outcome(None, "changed", "changed while it was being read")
@@ -303,7 +303,7 @@ class _Driver:
                     Path(item.temporary).unlink(missing_ok=True)
                     gone = replace(item, source=None)
                     if state is None and is_current(self.job, gone, self.store):
-                        self.counts.kept += 1  # It was forced, and its source vanished meanwhile.
+                        self.counts.kept += 1  # forced, but its source has vanished meanwhile
                         self._on_record(item, None)
                         return
                     if self.job.made_output(item, self.store.get(item.key)):

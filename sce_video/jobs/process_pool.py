@@ -33,13 +33,13 @@ from sce_video.utils.records import JsonObject
 
 Key = TypeVar("Key")
 
-#: Seconds after the time limit in which a function that watches the time itself can still return.
+#: Extra seconds after the time limit for a function that checks the time itself to return.
 _GRACE = 2.0
 #: Time limit in seconds for ``start``.
 _SETUP_SECONDS = 900.0
-#: Option of Linux's prctl (linux/prctl.h).
+#: Option for Linux's prctl (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
-#: Maximum number of successive pools that break without completing an item.
+#: Maximum number of consecutive pools that break without completing an item.
 _MOST_BREAKS = 5
 #: Number of items scheduled per worker: the current one and the next.
 _AHEAD = 2
@@ -101,7 +101,8 @@ def process_items(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if not timeout > 0:
         raise ValueError(f"timeout must be positive seconds, got {timeout}")
-    # A forked process could inherit locks that our threads hold, so let a server process fork.
+    # A process forked from this one could inherit locks that our threads hold, so fork from a
+    # server.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", __name__, *preload])
 
@@ -120,16 +121,16 @@ def _run(
 ) -> Generator[tuple[Key, Outcome], None, None]:
     pool, breaks = open_pool(), 0
     pending: dict[Future, tuple[Key, Any]] = {}
-    again: list[Key] = []  # keys of items whose worker was ended from outside
-    completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait it keeps their order
+    again: list[Key] = []  # keys of items whose worker was killed from outside
+    completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait, it keeps the order
     try:
         while True:
-            # Take only a few items ahead, because ``items`` may be a generator over millions.
+            # Schedule only a few items ahead, because ``items`` may be a generator over millions.
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
                 # There are three limits: the function's own, pebble's, and the worker's alarm. Each
-                # one applies if the one before it fails.
+                # one takes effect if the one before fails.
                 arguments = (function, item[1], timeout + 2 * _GRACE)
                 future: Future = Future()
                 try:
@@ -155,7 +156,7 @@ def _run(
                 yield item[0], _outcome_of(done, timeout, twice=item[0] in again)
                 again = [key for key in again if key != item[0]]
             elif done is not None or not pool.active:
-                # pebble gives up if a worker ends between two items, so start a new pool.
+                # pebble gives up if a worker dies between two items, so start a new pool.
                 breaks += 1
                 if breaks == _MOST_BREAKS:
                     raise WorkersEndedError(
@@ -164,7 +165,7 @@ def _run(
                     )
                 pool.stop()
                 pool.join()
-                # The outcomes of these items were not yielded, so the new pool may process them.
+                # These items' outcomes were not yielded, so the new pool may process the items.
                 pool, completed = open_pool(), SimpleQueue()
                 items, pending = chain(list(pending.values()), items), {}
     finally:
@@ -199,8 +200,8 @@ def _begin(start: Callable[[], None] | None) -> None:
     """Make SIGTERM and SIGALRM end a worker immediately, even while it is inside C code."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # On Linux, the kernel kills this process when its fork server exits, and the server exits with
-    # the driver. On other systems, _call's alarm kills it after the time limit.
+    # On Linux, let the kernel kill this process when its fork server exits, which happens when the
+    # driver exits. On other systems, _call's alarm kills it after the time limit.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if start is not None:
@@ -234,7 +235,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
 
 
-#: State of a worker process: its job, and the reason why its setup failed.
+#: State of a worker process: its job, or the reason why the setup failed.
 _job: BatchJob | None = None
 _problem = ""
 
@@ -257,7 +258,8 @@ def pack(job: BatchJob) -> PackedJob:
     """Pickle a job.
 
     Raises:
-        WorkersEndedError: If a part of it cannot be pickled, such as a function in a function.
+        WorkersEndedError: If the job contains something that cannot be pickled, such as a nested
+            function.
     """
     try:
         return PackedJob(pickle.dumps(job), type(job).__module__, own_modules())
@@ -310,7 +312,7 @@ def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
         unpacked.setup()
     except RunError as error:
         return None, str(error)
-    except Exception as error:  # also of a module that this machine does not have
+    except Exception as error:  # e.g. a module that this machine lacks
         return None, f"{type(error).__name__}: {error}"
     return unpacked, ""
 

@@ -26,7 +26,7 @@ from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, pack, 
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.version import __version__
 
-#: Time limit in seconds for the address of a cluster to answer.
+#: Time limit in seconds for a cluster's address to answer.
 _CONNECT_SECONDS = 10.0
 #: Time limit in seconds for each node to report its version.
 _CHECK_SECONDS = 60.0
@@ -98,7 +98,7 @@ def check_versions(ray: Any) -> None:
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def version() -> str:  # nested, so that Ray sends its code: sce_video may be missing there
+    def version() -> str:  # nested, so Ray sends its code to nodes without sce_video
         try:
             from sce_video.version import __version__ as found
         except Exception as error:
@@ -130,14 +130,13 @@ def check_versions(ray: Any) -> None:
 
 #: Number of calls scheduled per actor: the current one and the next.
 _AHEAD = 2
-#: Intended duration in seconds of the items of one call. Shorter calls would mostly consist of
-#: overhead.
+#: Intended duration of a call in seconds. Shorter calls would consist mostly of overhead.
 _CALL_SECONDS = 1.0
-#: Maximum number of items per call. If a call is lost, its items are processed again, one by one.
+#: Maximum number of items per call. If a call is lost, its items are processed again one by one.
 _MOST_TOGETHER = 64
-#: Maximum number of crashes per item. The item may be the cause.
+#: Maximum number of crashes per item, because the item itself may be the cause.
 _MOST_CRASHES = 2
-#: Maximum number of times an item is lost with its node. The item is rarely the cause.
+#: Maximum number of times an item is lost with its node. The item itself is rarely the cause.
 _MOST_LOSSES = 5
 #: Maximum number of consecutive processes that end before processing an item.
 _MOST_STARTS = 10
@@ -191,15 +190,15 @@ class _Host:
         import ray
 
         version, job, timeout, folder = ray.get(payload[0])
-        if version != __version__:  # on a node that has joined the cluster later
+        if version != __version__:  # on a node that joined the cluster later
             raise ClusterError(
                 f"a node has sce_video {__version__}, but the driver has {version}. Install the "
                 "same version on all nodes"
             )
-        # Relative paths refer to the driver's folder. A node without this folder may not need it.
+        # Relative paths refer to the driver's folder. A node without this folder may not need one.
         with contextlib.suppress(OSError):
             os.chdir(folder)
-        # The processes would import Ray's own program, as they import a user's script.
+        # Child processes import the main script, which would be Ray's own program here.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._todo: deque[Item] = deque()
         # None means that there is currently no other item (see process_items).
@@ -224,7 +223,7 @@ class _Actors:
         self._ray, self._job, self._payload, self._count = ray, job, payload, count
         host = ray.remote(_Host)
         self._host = host.options(num_cpus=job.cpus, num_gpus=job.gpus, max_restarts=0)
-        self.starting: dict[Any, Any] = {}  # reference to its readiness -> actor
+        self.starting: dict[Any, Any] = {}  # reference to the readiness -> actor
         self._not_started = 0
         self._load: Counter[Any] = Counter()  # calls of an actor
         self._where: dict[Any, Any] = {}  # reference to a call -> actor
@@ -297,7 +296,7 @@ class _Run:
         self._together = 1  # number of items in the next call
         self._again: deque[Item] = deque()  # each gets its own call
         self._faults: Counter[tuple[str, str]] = Counter()
-        self._not_started = 0  # number of consecutive processes that did not start
+        self._not_started = 0  # consecutive processes that did not start
 
     def outcomes(self, items: Iterator[Item]) -> Done:
         """Schedule items as there is room, and yield (item, outcome)."""
@@ -334,11 +333,11 @@ class _Run:
                 reason = str(error.cause).strip().rpartition("\n")[2]  # a traceback's last line
                 raise WorkersEndedError(f"a process of the cluster failed: {reason}") from error
             self._actors.ended(reference, True)
-            self._again += items  # another process may start
+            self._again += items  # another process may succeed
             return
         except errors.RayError as error:
             self._actors.ended(reference, True)
-            if len(items) > 1:  # one of them may be the cause, so each gets its own call
+            if len(items) > 1:  # one may be the cause, so each gets its own call
                 self._again += items
                 return
             killed = isinstance(error, errors.OutOfMemoryError | errors.WorkerCrashedError)
@@ -355,7 +354,7 @@ class _Run:
             self._faults[key, fault] += 1
             most = {"crash": _MOST_CRASHES, "lost": _MOST_LOSSES}.get(fault, 0)
             if self._faults[key, fault] < most:
-                # Use the original item, whose temporary path has no attempt in its name yet.
+                # Use the original item, because its temporary path does not contain an attempt yet.
                 self._again.append(of_key[key])
                 continue
             for kind in ("crash", "lost", fault):

@@ -122,7 +122,7 @@ def parser_of(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         add_help=False,
-        argument_default=argparse.SUPPRESS,  # the dataclass has the defaults
+        argument_default=argparse.SUPPRESS,  # the dataclass contains the defaults
     )
     parser.add_argument("-h", "--help", action="help", help="show this message and exit")
     parser.add_import()

@@ -27,7 +27,7 @@ DEFAULT_FRAME_POOL = "mean+absdiff+delta+energy"
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")
 SEGMENT_FORMATS = ("fiftyone", "activitynet")
-#: File extension of each format that is a single file with its own extension
+#: File extension for each single-file format that has an extension of its own
 ENDINGS = {"onnx": ".onnx", "program": ".pt2", "parquet": ".parquet"}
 _NETWORKS = Group("networks")
 _VIDEOS = Group("videos")

@@ -64,7 +64,7 @@ DATA_SETS |= {
     name: DataSet(f"{name}: lists/{{train,val,test}}.txt for transfer learning", ())
     for name in TRANSFER_NAMES
 }
-#: Datasets that are generated and have options of their own
+#: Generated datasets, which have their own options
 GENERATED = {
     "toy_actions": "short generated videos of 12 actions, to try everything out",
     "digits": "scikit-learn's handwritten digits as image files, to try images out",

@@ -8,13 +8,13 @@ from typing import ClassVar
 from sce_video.options import shared
 from sce_video.options.declare import Group, OptionError, Options, option
 
-# What decides whether videos are near-duplicates: aligned frames, features only, or nothing.
+# Criteria for near-duplicates: aligned frames, features only, or nothing.
 FRAMES = "frames"
 FEATURES = "features"
 NONE = "none"
-#: Minimum similarity of near-duplicates, by what is compared (measured in docs/curate.md)
+#: Minimum similarity of near-duplicates, by criterion (measured in docs/curate.md)
 THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
-# Kinds of edited copies that can be searched for in addition to near-duplicates (docs/curate.md).
+# Kinds of edited copies to search for in addition to near-duplicates (docs/curate.md).
 MIRRORED = "mirrored"
 PARTS = "parts"
 SPEED = "speed"
@@ -22,7 +22,7 @@ SHORT = "short"
 LATE = "late"
 #: All kinds of edited copies. Each kind costs processor time, so users request them by name.
 EDITS = (MIRRORED, PARTS, SPEED, SHORT, LATE)
-#: Criteria for which video of a group is kept, in their default order
+#: Criteria for choosing which video of a group to keep, in their default order
 PREFERENCES = ("length", "resolution", "bitrate")
 _NEW_FEATURES = Group("features of new videos")
 _NEAR_DUPLICATES = Group("near-duplicates")
@@ -174,7 +174,7 @@ class CurateOptions(Options):
         shared.check_dataset(self, "all_files")
 
 
-#: Name of the class for everything else in a video, which does not produce segments
+#: Name of the class for everything else in a video. It does not produce segments.
 BACKGROUND = "background"
 
 

@@ -102,7 +102,7 @@ class TestOptions(Options):
     of the checkpoint hook). If the folder of a run contains both, both are tested.
     """
 
-    __test__ = False  # not a test class, which pytest would collect
+    __test__ = False  # keeps pytest from collecting this class
 
     config: str = option("config file with test_dataloader and test_cfg", positional=True)
     checkpoint: str = option(
@@ -230,9 +230,9 @@ class CompareOptions(Options):
             )
 
 
-#: Value of ``cell`` that compares the mean of the query frame's cells.
+#: ``cell`` value that compares the mean over the query frame's cells.
 MEAN = "mean"
-#: Value of ``cell`` that compares all cells of the query frame and uses the most similar one.
+#: ``cell`` value that compares all cells of the query frame and uses the most similar one.
 BEST = "best"
 
 

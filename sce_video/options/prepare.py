@@ -39,13 +39,13 @@ class VerifyOptions(Options):
     all_files: bool = option(shared.ALL_FILES, False)
     restart: bool = option("discard the records, and decode all files again", False)
     min_frames: int = _LIMITS.option(
-        # The recipes with the shortest clips read 8 frames per view.
+        # The shortest clips in the recipes have 8 frames per view.
         "number of frames below which a file is too short",
         8,
         least=1,
     )
     min_duration: float = _LIMITS.option(
-        # 0.25 s accepts 8 frames at 30 frames per second, which last 0.27 s.
+        # Accepts 8 frames at 30 frames per second, which take 0.27 s.
         "duration, in seconds, below which a file is too short",
         0.25,
         metavar="SECONDS",
@@ -72,11 +72,11 @@ class VerifyOptions(Options):
             raise OptionError("{out} must end in .tsv or .md", self.out)
 
 
-#: Tunings of x264. psnr (no psychovisual optimisation, no adaptive quantisation) makes files a
+#: x264's tunings. psnr (no psychovisual optimisation, no adaptive quantisation) makes files a
 #: seventh smaller at the same PSNR, and fastdecode (no CABAC, no deblocking) halves the decoding
 #: time.
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
-#: Range that is searched with ``crf=None``. Below 18, no gain is visible in a training crop.
+#: Range to search if ``crf=None``. Below 18, no gain is visible in a training crop.
 CRF_RANGE = (18.0, 34.0)
 _PRESETS = (
     "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",
@@ -200,7 +200,8 @@ class RepackOptions(Options):
         unknown = [name for name in names if name not in TUNES]
         if unknown:
             raise OptionError(f"{{tune}} must be some of {', '.join(TUNES)}", unknown[0])
-        # Except fastdecode, x264 accepts only one tuning. Of several, it uses one and only warns.
+        # Besides fastdecode, x264 accepts only one tuning. If given several, it uses one and only
+        # warns.
         alone = [name for name in names if name != "fastdecode"]
         if len(alone) > 1:
             raise OptionError(

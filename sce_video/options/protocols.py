@@ -16,7 +16,7 @@ _SVM = Group("protocol svm")
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(Options):
-    """Compute kNN, a linear probe and other protocols from files of features.
+    """Run kNN, a linear probe and other evaluation protocols on feature files.
 
     The files are written by sce-video embed, or contain the same arrays: features, labels and
     paths. The weight decay of the linear probe is selected on held-out training features. The
@@ -78,7 +78,7 @@ class ProbeOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RetrieveOptions(Options):
-    """Compute R@k from files of features, with centred and with plain cosine similarity.
+    """Compute R@k from feature files, with centred and with plain cosine similarity.
 
     The files are written by sce-video embed, or contain the same arrays: features, labels and
     paths. The search is exact and works in blocks, so it needs little memory besides the features.
@@ -143,7 +143,7 @@ class FuseScoresOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TransferOptions(Options):
-    """Measure transfer from files of features with linear classifiers, or with SVMs on VOC2007.
+    """Measure transfer from feature files with linear classifiers, or with SVMs on VOC2007.
 
     The files are written by sce-video embed, from the lists of sce-video prepare. 'linear' fits
     many-shot logistic regression (tab:many-shot). Its C is chosen on the validation split, or on a

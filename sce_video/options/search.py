@@ -14,7 +14,7 @@ from sce_video.options.declare import Group, OptionError, Options, option
 LIKE_WEIGHT = 0.75
 UNLIKE_WEIGHT = 0.15
 TEXT_WEIGHT = 1.0
-#: Number of moments that --refine embeds again
+#: Default number of moments that --refine embeds again
 MOST_REFINED = 5
 _INDEX = Group("index")
 _OUTPUT = Group("output")

@@ -12,7 +12,7 @@ from sce_video.options.declare import Group, OptionError, Spec
 from sce_video.utils.own_parts import imported_classes
 from sce_video.utils.seconds import parse_seconds
 
-#: Largest number of pixels in a decoded frame. A frame of 8K video (7680 x 4320) has 33 million.
+#: Maximum number of pixels in a decoded frame. An 8K frame (7680 x 4320) has 33 million.
 MAX_PIXELS = 40_000_000
 #: Largest time limit, in seconds, that the timers of all systems accept
 MAX_TIMEOUT = 1_000_000
@@ -96,7 +96,7 @@ def check_folds(options: Any) -> None:
         )
 
 
-#: Trained network. The function of each command checks the format, and that the file exists.
+#: Trained network. Each command's function checks the format, and that the file exists.
 RUN = Spec(
     "network: a run or a checkpoint (a path or s3://...), or a transformers or timm model (FOLDER "
     "or hf:OWNER/MODEL). NAME:POOL changes how an image network pools its frames "
@@ -123,7 +123,7 @@ DEVICE = Spec(
 )
 CONFIG = Spec("config file, if the checkpoint contains none", metavar="FILE")
 LABELS = Spec("list of labels, with 'path label' on every line", metavar="LIST")
-#: Problem with the name of a table that is to be written
+#: Checks the name of a table to be written
 table_problem = matching(_TABLE, "must be the name of a table, which ends with .lance")
 DATA_ROOT = Spec(
     "folder to which the paths in a list are relative (default: the folder of the list, or the "
@@ -165,7 +165,7 @@ GROUP_PATTERN = Spec(
     metavar="REGEX",
     problem=_pattern_problem,
 )
-#: Command-line names of the protocols for frozen features
+#: Command-line names of protocols for frozen features
 PROTOCOLS = tuple("clip_retrieval few_shot knn lidar linear rankme retrieval time".split())
 
 

@@ -21,12 +21,12 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 #: Checkpoint that becomes the result of a pretraining run.
 BEST = "best"
 LAST = "last"
-#: Value of ``labels`` that takes the classes from the sub-folders.
+#: ``labels`` value that takes the classes from the sub-folders.
 FOLDERS = "folders"
 #: Classifiers for finetuning
 HEADS = ("linear", "attentive")
-#: Routes for finetuning: choose between the other two, fit a linear classifier to frozen features,
-#: or train by gradient descent.
+#: Ways to finetune: choose one of the other two, fit a linear classifier to frozen features, or
+#: train by gradient descent.
 AUTO = "auto"
 FROZEN = "frozen"
 FINETUNE = "finetune"
@@ -37,9 +37,9 @@ OF_GRADIENTS = (
 )
 #: Objectives for distillation
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
-#: Value of ``source`` that finetunes from random weights.
+#: ``source`` value for finetuning from random weights.
 NONE = "none"
-#: Value of ``resume`` that stands for the newest checkpoint in the work folder.
+#: ``resume`` value for the newest checkpoint in the work folder.
 NEWEST = "auto"
 
 
@@ -61,7 +61,7 @@ TRACKERS = {
     "mlflow": Tracker("MLflowVisBackend", "mlflow"),
     "wandb": Tracker("WandbVisBackend", "wandb"),
 }
-#: Largest seed that NumPy accepts.
+#: Maximum seed that NumPy accepts.
 _MAX_SEED = 2**32 - 1
 #: Groups whose options are settings of a recipe.
 SETTINGS = Group("settings, chosen for your videos and this machine unless you give them")

@@ -21,7 +21,7 @@ from sce_video.published import number_or_text, read_published
 
 #: ``PaperResult.split`` for a mean over the three splits of UCF101 or HMDB51.
 MEAN_OF_SPLITS = "mean of 3"
-#: Dataset and metric of the last cell in tab:many-shot, which is the mean of the other cells.
+#: Dataset and metric for the last cell in tab:many-shot, which is the mean of the other cells.
 MEAN_OF_SETS = "many_shot_mean"
 #: Facts that a result must state to be compared.
 REQUIRED = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
@@ -105,7 +105,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperResult(Setting):
-    """A number in the paper, and the setting in which it was measured.
+    """A number in the paper, and the setting for which it was measured.
 
     Attributes:
         split: 1, ``mean of 3`` or ``val``.
@@ -173,17 +173,17 @@ def _read_results() -> tuple[PaperResult, ...]:
     return tuple(results)
 
 
-#: Name and options of each pretraining run, by its key in benchmarks, such as ``sce_tau_m_0.07``.
+#: Name and options of each pretraining run, by its benchmark key, such as ``sce_tau_m_0.07``.
 PRETRAININGS = {row["pretraining"]: row for row in read_published("pretrainings.csv")}
 VARIANTS = tuple(
     Variant(row["recipes"], row["key"], json.loads(row["value"]), row["source"])
     for row in read_published("variants.csv")
 )
 _RESULTS = _read_results()
-#: All numbers on videos, and all on images.
+#: All published numbers on videos, and all on images.
 PAPER_RESULTS = tuple(result for result in _RESULTS if result.frames > 1)
 IMAGE_RESULTS = tuple(result for result in _RESULTS if result.frames == 1)
-#: Numbers in tab:many-shot without their mean, as dataset, metric and value.
+#: Numbers in tab:many-shot except for their mean, as dataset, metric and value.
 MANY_SHOT = tuple(
     (result.dataset, result.metric.removeprefix("many_shot_"), f"{result.value:.1f}")
     for result in IMAGE_RESULTS
@@ -249,11 +249,11 @@ class PublishedSize:
         return self.least <= samples <= self.most
 
 
-#: Sizes by part (``test``, ``training`` or ``pretraining``), dataset and split, which is None for
-#: images. A training set of videos is also the gallery for retrieval. The test set of images is the
-#: labelled validation split if the test split has no labels. A training set of images includes the
-#: validation split if it is used for training. A set has the part ``pretraining`` only if
-#: pretraining uses other images than the training of a classifier.
+#: Sizes by part (``test``, ``training`` or ``pretraining``), dataset and split (None for images).
+#: For videos, the training set is also the gallery for retrieval. For images, the test set is the
+#: labelled validation split if the test split has no labels, and the training set includes the
+#: validation split if it is used for training. A dataset has the part ``pretraining`` only if
+#: pretraining and classifiers use different training images.
 SIZES = {
     (row["part"], row["dataset"], number_or_text(row["split"])): PublishedSize(
         low=int(row["low"]),
@@ -271,12 +271,12 @@ def size_of(part: str, dataset: Any, split: int | str | None = None) -> Publishe
     return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, None))
 
 
-#: Datasets with three official splits. The only test set of any other dataset is called ``val``.
+#: Datasets with three official splits. Any other dataset has a single test set, called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
-#: Protocols of ``sce-video transfer``, which use feature files, so that their recipes have no test.
+#: Protocols of ``sce-video transfer``. They use feature files, so their recipes have no test.
 TRANSFER = ("many_shot", "low_shot_svm")
-#: SHA-256 of the class names, for sets with some classes of a larger set. The names are the sorted
-#: WordNet ids in tab:classes, one per line.
+#: SHA-256 of the class names, for datasets with a subset of a larger dataset's classes. The names
+#: are the sorted WordNet ids in tab:classes, one per line.
 CLASS_LISTS = {"imagenet100": "d61d354b64beb3ce2c2c9cf04a874298362dc9fcd589e15ee34c5e4592145746"}
 
 

@@ -34,13 +34,13 @@ from sce_video.published.paper_results import (
 from sce_video.reporting.result_files import Result, count_of
 from sce_video.utils.records import JsonObject, at, lenient_record
 
-#: Largest share of failed samples with which a result still counts as a result on the test set.
+#: Maximum share of failed samples for a result to count as a result on the test set.
 _MAX_FAILED = 0.01
 #: Number of values of C in linusericsson/ssl-transfer, linear.py.
 _VALUES_OF_C = 45
 #: Number of draws in salesforce/PCL, eval_svm_voc.py.
 _DRAWS = 5
-#: Names of the entries of a result's ``benchmark_problems``.
+#: Names for the entries in a result's ``benchmark_problems``.
 _ENTRIES = {
     "pretrained_on": "pretraining data",
     "pretraining": "pretraining method",
@@ -135,7 +135,7 @@ def compare_training(
         epochs = {"pretrained_on": setting.dataset, "pretraining_epochs": _planned(record)}
         origin = pretraining_recipe(replace(setting, **epochs))
         recipes = [] if origin is None else [origin]
-    else:  # the linear evaluation of images depends on the pretraining, which is not known yet
+    else:  # linear evaluation on images depends on the pretraining, which is not known yet
         recipes = [Recipe(name, {}) for name in evaluation_recipes(setting)]
     if not recipes:
         return None
@@ -206,8 +206,8 @@ def _check_trainings(result: Result, setting: Setting) -> _Found:
         if epoch != planned:
             yield _OBSTACLE, f"pretrained for {epoch} of {planned} epochs"
     # The authors keep the epoch that is best on the test split (juliendenize/eztorch,
-    # ``eztorch/configs/run/evaluation/linear_classifier``). If a result of ours does the same, its
-    # own deviation says so.
+    # ``eztorch/configs/run/evaluation/linear_classifier``). If one of our results does the same,
+    # this is reported as its own deviation.
     on_images = setting.frames == 1 and pretraining is not None
     if on_images and setting.protocol == "linear" and selection_of(result.protocol) is None:
         yield _NOTE, "paper: best epoch on the test split"
@@ -272,7 +272,7 @@ def _texts(value: Any) -> list[str]:
 
 def _check_test(result: Result, setting: Setting) -> _Found:
     """Check the config of the test."""
-    # A feature file states the config that made it, and the command defines the metrics.
+    # A feature file states the config it was made with, and the command defines the metrics.
     parts = (result.at("query"), result.at("bank"), *_feature_files(result))
     stored = (at(part, "protocol.resolved_config", dict) for part in parts)
     configs = [config for config in stored if config is not None]
@@ -330,7 +330,7 @@ def _check_test_set(result: Result, setting: Setting) -> _Found:
     problem = class_list_problem(str(dataset), result.at("test.classes"))
     if problem:
         yield _OBSTACLE, f"test set: {problem}"
-    if protocol == "detection":  # samples are key frames, the published set is films
+    if protocol == "detection":  # samples are key frames, but films are published
         yield from _check_size(result.count("test.films"), published, "films")
     else:
         yield from _check_size(tested + failed, published, unit)
@@ -363,13 +363,13 @@ def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what
 
     record = at(provenance, "training.data", dict)
     size = size_of("training", dataset, (split or 1) if dataset in WITH_SPLITS else "val")
-    if what == "pretrained":  # some sets have other images for pretraining
+    if what == "pretrained":  # some sets use other images for pretraining
         size = size_of("pretraining", dataset) or size
     if record is None or size is None:
         return
     data = lenient_record(SampleFacts, record)
     count, unit = data.samples, "images" if data.kind == "image" else "videos"
-    if data.films is not None:  # the samples of AVA are key frames, but its size is in films
+    if data.films is not None:  # AVA's samples are key frames, but its size is in films
         count, unit = data.films, "films"
     shown = f"an unknown number of {unit}" if count is None else f"{count:,} {unit}"
     shown += f" in {data.num_classes} classes" if data.num_classes else ""

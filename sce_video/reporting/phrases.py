@@ -14,7 +14,7 @@ from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.records import at
 
-#: Names of datasets, networks, methods and metrics, and titles of the paper's tables, by key.
+#: Names of datasets, networks, methods and metrics, and titles of tables in the paper, by key.
 _NAMES = {row["key"]: row["name"] for row in read_published("names.csv")}
 _NAMES |= {key: row["name"] for key, row in PRETRAININGS.items()}
 
@@ -132,7 +132,7 @@ def describe_metric(papers: Sequence[PaperResult]) -> str:
 
 
 def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
-    """Describe numbers of the paper that have the same setting."""
+    """Describe the paper's numbers that share a setting."""
     paper = papers[0]
     words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split)]
     words.append(describe_metric(papers))

@@ -33,11 +33,11 @@ from sce_video.reporting.result_files import Collection, Result, count_of
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.records import at
 
-#: Status of a number of the paper with a result that was measured as in the paper.
+#: Status of a published number with a result that was measured as in the paper.
 MEASURED = "measured"
-#: Status of a number whose results were all measured differently.
+#: Status of a published number whose results were all measured differently.
 DEVIATING = "measured, deviates"
-#: Status of a number without a result.
+#: Status of a published number without a result.
 NOT_RUN = "not run"
 
 
@@ -173,7 +173,7 @@ def assign_results(collection: Collection) -> Report:
     ]
     videos = Half("videos", tuple(cell for cell in filled if cell.papers[0].frames > 1))
     images = Half("images", tuple(cell for cell in filled if cell.papers[0].frames == 1))
-    # A user who has results only on images needs no list of the missing video results.
+    # If all results are on images, the user needs no list of missing video results.
     claims = [other.result for other in others if other.result.benchmark is not None]
     units = {unit_of(result.protocol) for result in claims}
     units |= {half.unit for half in (videos, images) if half.measured}
@@ -193,7 +193,7 @@ def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
 def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
     """Fill the cell of the mean over sets, for each checkpoint that was tested on all sets."""
     parts = [c for c in cells if c.papers[0].table == cell.papers[0].table and c is not cell]
-    # Reverse the results, so that the first of several results of a checkpoint is used.
+    # Reverse the results, so that the first of several results for a checkpoint is used.
     by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
     means = []
     for weights in by_weights[0]:
@@ -271,9 +271,9 @@ def _percentages(result: Result, metrics: Sequence[str]) -> tuple[float, ...] | 
     return tuple(values)
 
 
-#: Main metrics in the order in which they are shown. All other metrics follow.
+#: Main metrics, in the order in which to show them. All other metrics follow.
 _ORDER = ("top1", "mean_class_accuracy", "mAP", "linear_top1", "knn_top1", "retrieval_r1")
-#: Largest number of class names that are listed.
+#: Maximum number of class names to list.
 _MAX_CLASSES = 8
 #: Descriptions of random weights, and of weights that were trained without pretraining.
 _RANDOM = ("random weights", "trained from random weights")
@@ -311,7 +311,7 @@ class OwnResult:
         return self.weights in _RANDOM
 
     def gain(self, name: str) -> float | None:
-        """Return by how many percentage points a fraction exceeds that of random weights."""
+        """Return by how many percentage points a fraction exceeds the value of random weights."""
         own = self.result.metric(name)
         other = None if self.baseline is None else self.baseline.metric(name)
         if name in NOT_FRACTIONS or own is None or other is None:
@@ -324,11 +324,11 @@ class TestSetResults:
     """The results on one test set.
 
     Attributes:
-        title: Name of the published set, or the names of the classes.
+        title: Name of the published dataset, or the class names.
         published: Whether the paper has numbers for this test set.
         details: Number of videos, their place, and a description of the evaluation.
         metrics: Names of all results' metrics, the most important first.
-        results: Results, those of random weights first.
+        results: Results, starting with random weights.
     """
 
     title: str
@@ -377,7 +377,7 @@ def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
         claimed = reasons if result.benchmark is not None else result.faults
         rows.append(OwnResult(result, words, baseline, claimed))
     first = members[0][0]
-    # With few classes, some metrics are trivial and left out.
+    # With few classes, some metrics are trivial and therefore left out.
     classes = first.count("test.num_classes") or first.count("num_classes")
     names = dict.fromkeys(name for result, _ in members for name in result.metrics)
     kept = [name for name in names if not is_trivial(name, classes)]
@@ -428,7 +428,7 @@ def describe_weights(result: Result) -> str:
     if at(origin, "path") is None:
         source = str(at(origin, "source") or "unknown weights")
         return _RANDOM[0] if source.startswith("random") else source
-    # The result of a classifier depends on two training runs, its own and the pretraining run.
+    # A classifier's result depends on two training runs: its own and the pretraining run.
     if result.at("kind") in ("recognition", "detection"):
         origin = result.at("pretrained")
         if origin == "random":

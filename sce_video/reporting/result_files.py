@@ -17,18 +17,18 @@ from sce_video.utils.records import JsonObject, at
 from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
-#: Other names of a metric, because mmaction2 adds the class name of the metric as a prefix.
+#: Other names for a metric, because mmaction2 adds the metric's class name as a prefix.
 _ALIASES = {"mAP": ("mAP/overall",)}
-#: Folders with scalars and configs that are logged during training.
+#: Folders that contain scalars and configs logged during training.
 _SKIPPED_FOLDERS = frozenset({"vis_data"})
-#: Other files that commands write: a log next to vis_data, the settings of a run over splits, and
-#: the state of a step in a sweep.
+#: Other files that commands write: a log next to vis_data, the settings of a run over several
+#: splits, and the state of a sweep's step.
 _NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings|done|failed)\.json$")
-#: ``kind`` of a sweep's table, whose results are in separate files.
+#: ``kind`` of a sweep's table. The sweep's results are in separate files.
 SWEEP = "sweep"
-#: Largest size of a JSON file with results, in bytes.
+#: Maximum size of a JSON file with results, in bytes.
 _MAX_BYTES = 2**26
-#: Largest rounding error of a metric, because outcomes of single samples are stored in float32.
+#: Maximum rounding error of a metric, because per-sample outcomes are stored in float32.
 _ROUNDING = 1e-5
 
 
@@ -43,8 +43,8 @@ class Result:
         split: Number of the split, ``val`` or ``mean of 3``; None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
         intervals: 95 % confidence intervals by metric, if the file states them.
-        faults: Contradictions between its numbers and its intervals or the outcomes of single
-            samples.
+        faults: Contradictions between the result's metrics and its intervals or per-sample
+            outcomes.
     """
 
     name: str
@@ -124,7 +124,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
                 single[real] = _checked(parse_result(name, content), path)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
-    # Join the splits last, because their files are among the files that are read.
+    # Join the splits last, because the files of single splits may be read in any order.
     for real, (name, content) in summaries.items():
         try:
             collection.results += _join_splits(name, real, content, single)
@@ -166,7 +166,7 @@ def _split_of(protocol: JsonObject) -> int | str | None:
         return int(split) if split.isdecimal() and len(split) < 10 else split
     if split is not None:
         return split
-    # The only test set of a dataset without splits is called "val".
+    # If a dataset has no splits, its only test set is called "val".
     dataset = at(protocol, "benchmark.dataset")
     return None if dataset is None or str(dataset) in WITH_SPLITS else "val"
 
@@ -218,7 +218,7 @@ def _read(path: str) -> JsonObject:
 
 
 def _checked(result: Result, path: str) -> Result:
-    """Add contradictions between a result's numbers and its intervals or its file of outcomes."""
+    """Add contradictions between a result's metrics and its intervals or outcomes file."""
     from sce_video.evaluation.metrics.base import outcomes_path  # imported here: it needs torch
 
     faults = [

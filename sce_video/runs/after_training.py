@@ -56,14 +56,14 @@ from sce_video.utils.files import WriteError, read_json
 from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, METRICS, PROBE, RESULTS, SCORES, newest_checkpoint
 
-#: Clips of each video that is embedded after the training
+#: Views for embedding videos after training: two clips each
 TWO_CLIPS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
-#: Seconds that the comparison may take if the command has no time budget
+#: Time limit for the comparison, in seconds, if the command has no time budget
 _SECONDS = 300.0
 #: Share of the remaining budget for the comparison. The page needs the rest.
 _SHARE_OF_REST = 0.75
-#: Smallest share of a whole budget for the comparison, and for the page's videos, if training has
-#: used up the rest
+#: Smallest share of the whole budget that the comparison and the page's videos each get, even if
+#: training has used up the rest
 LEAST_SHARE = 0.03
 #: Number of clips per video whose features are averaged for the probe, as in sce-video embed
 _CLIPS = 4
@@ -101,7 +101,7 @@ def compare_with_random(
     compared = [compared_networks(load_model(checkpoint), start)]
     if teacher is not None:
         compared.append(side_by_side({"teacher": teacher}))
-    found: dict[int, dict[str, np.ndarray]] = {}  # by index in the set
+    found: dict[int, dict[str, np.ndarray]] = {}  # by sample index
     title = "comparing with random weights:"
     for index, rows in embed_some(compared, dataset, videos, seconds, title, least=2):
         if not any(row.failures for row in rows):
@@ -239,7 +239,7 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
             start = None
         dataset, teacher = runner.train_dataloader.dataset, compared_teacher(runner.cfg)
         row = compare_with_random(checkpoint, dataset, videos, start, seconds, teacher)
-    except Exception as error:  # a user's dataset can raise any error
+    except Exception as error:  # a user-defined dataset can raise any error
         text = str(error) or type(error).__name__
         runner.logger.warning(f"the network was not compared with random weights: {text}")
         return
@@ -281,7 +281,7 @@ def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunReco
     try:
         checkpoint = newest_checkpoint(record.folder)
         row = compare_with_random(checkpoint, dataset, _planned(record), seconds=_SECONDS)
-    except Exception as error:  # a user's network or dataset can raise any error
+    except Exception as error:  # a user-defined network or dataset can raise any error
         text = str(error) or type(error).__name__
         notes.append(f"The network was not compared with random weights: {text}.")
         return record
@@ -310,7 +310,7 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     """
     folder = Path(runner.work_dir)
     cfg = copy.deepcopy(runner.cfg)
-    cfg.pop("experiment_name", None)  # gives each test its own log
+    cfg.pop("experiment_name", None)  # so that each test gets its own log
     launcher = at(cfg, "launcher") or "none"
     testing = partial(testing_config, work_dir=folder / "evaluation", launcher=launcher)
     out, dump = folder / RESULTS, folder / SCORES

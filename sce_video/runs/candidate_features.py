@@ -18,9 +18,9 @@ from sce_video.utils.command import Progress
 
 #: Number of videos timed before the sample size is chosen, after a first untimed video
 _TIMED = 5
-#: Share of the time left after these that features and scores may take. The page needs the rest.
+#: Share of the time left after timing for features and scores. The page needs the rest.
 _SHARE = 0.8
-#: Seconds by which a network may exceed its estimate. All networks lose the videos that it lacks.
+#: Seconds by which a network may exceed its estimated time. Its missing videos are dropped for all.
 _GRACE = 20.0
 #: Bytes per number in a feature
 _FLOAT = 4
@@ -93,7 +93,7 @@ def embed_within(
             be decoded.
     """
     parts, starts = _timed_videos(passes, paths[: 1 + _TIMED], begun, budget)
-    # The first video of a process takes longer, because memory is allocated.
+    # The first video in a process takes longer, because memory is allocated.
     each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
     now = time.monotonic()
     left = _SHARE * (begun + budget - now)

@@ -24,7 +24,7 @@ from sce_video.runs.fold_probe import cross_validate
 
 #: Metric that decides between candidates
 DECIDES = "linear_top1"
-#: Metrics of labelled videos whose differences are reported
+#: Metrics for labelled videos whose differences are reported
 LABELLED = {DECIDES: "linear probe", "knn_top1": "kNN"}
 #: Metrics without labels, and the effective rank, in the order of the table
 LABEL_FREE = {
@@ -37,7 +37,7 @@ LABEL_FREE = {
 DECAYS = (1e-3, 1e-2, 1e-1, 1.0)
 #: Gain over the floors, as a share of all videos, below which a network is not worth using
 _RELEVANT = 0.05
-#: Number of videos for label-free metrics, whose time grows with the cube of the number of clips
+#: Number of videos for label-free metrics, because their cost is cubic in the number of clips
 _MEASURED = 250
 
 
@@ -49,7 +49,7 @@ class Score:
         candidate: Candidate that was scored.
         cost: Cost of the candidate.
         rows: Features of the videos, with labels, groups and folds.
-        metrics: Values by the name of the metric.
+        metrics: Values by metric name.
         intervals: 95 % intervals of the metrics that are means over videos; None with one group.
         outcomes: (m,) contribution of each measured video to such a metric.
     """
@@ -338,8 +338,8 @@ def _against_floors(
             f"No network exceeds {gain.second.name} by {100 * _RELEVANT:.0f} points or more "
             f"({network.candidate.name}: {gain.points}), so a network must learn from these videos."
         ), True
-    # The interval shrinks with the root of the number. It must be narrow enough to exclude either
-    # no gain or a relevant gain.
+    # The interval shrinks with the square root of the number of videos. It must be narrow enough to
+    # rule out either a zero gain or a relevant gain.
     distance = max(gain.change, _RELEVANT - gain.change)
     enough = 10 * (int(units * ((high - low) / 2 / distance) ** 2) // 10 + 1)
     return (

@@ -24,22 +24,22 @@ from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher, split_
 if TYPE_CHECKING:
     from sce_video.inference.clip_features import NetworkPerClip
 
-# Names of the floors, which every useful network exceeds
+# Names of the floors, i.e. the baselines that every useful network beats
 #: Brightness and change of the pixels in short clips
 PIXELS = "grey pixels"
-#: Pixels of a whole video in time order
+#: Grey pixels of the whole video, in temporal order
 ORDERED_PIXELS = "pixels"
 #: Untrained network
 RANDOM_WEIGHTS = "random weights"
 #: Number of clips per video, as in ``embed``, ``index`` and ``evaluate``
 _CLIPS = 4
-#: Side of a pixel frame. It is a multiple of the 24 and 32 pixels to which the frame is averaged.
+#: Side length of a pixel frame, a multiple of the 24 and 32 pixels to which frames are averaged
 _SIDE = 96
 #: Smallest number of videos. With fewer, the intervals are too wide to be useful.
 _LEAST = 20
 #: Smallest average number of videos per class
 _LEAST_PER_CLASS = 5
-#: Default number of folds if there are many groups. It halves the number of probes in ``evaluate``.
+#: Default number of folds if there are many groups, half as many as in ``evaluate``
 _FOLDS = 5
 
 
@@ -96,7 +96,7 @@ def named_candidates(names: Sequence[str]) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class NetworkPass:
-    """Pass of a network over the videos, which gives the features of one or several candidates.
+    """Pass of a network over the videos, which computes the features of one or more candidates.
 
     Attributes:
         network: Network. If there are several candidates, it computes features that suffice for all
@@ -144,7 +144,7 @@ def load_passes(candidates: Sequence[Candidate], device: str | None) -> list[Net
 
     passes = []
     for source in dict.fromkeys(candidate.source for candidate in candidates):
-        # A candidate without a pool comes first, because it uses the network's own pool.
+        # Put the candidate without a pool first, because it uses the network's own pool.
         members = [candidate for candidate in candidates if candidate.source == source]
         members.sort(key=lambda candidate: candidate.pool is not None)
         model = load_model(members[0].name, device=device)
@@ -179,7 +179,7 @@ def _floors(device: str | None) -> list[NetworkPass]:
     )
     in_order = {"type": GreyPixels.__name__, "frame_pool": "concat"}
     recipe = settings_from_config(recipe_config("sce_r3d18_folder_small", {}))
-    # The width that `pretrain` chooses on a CPU for 100 videos or more
+    # Use the width that `pretrain` chooses on a CPU for 100 videos or more.
     untrained = replace(recipe, backbone={**recipe.backbone, "base_channels": 16})
     floors = {
         PIXELS: pixels,
@@ -271,7 +271,7 @@ class ChoiceVideos:
 
 
 def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVideos:
-    """Divide videos into folds, and put them into the order in which they are sampled.
+    """Divide videos into folds, and put them in sampling order.
 
     Without groups, each video is its own group. Division and order depend only on the videos and
     their labels, so they are the same for all candidates and all calls.

@@ -49,11 +49,11 @@ from sce_video.utils.stored_arguments import (
 )
 
 _HEAD = ("model", "cls_head", "in_channels")
-#: Config parts with the pipelines of training, or of a test
+#: Config parts that contain the training pipelines, and those with the test pipelines
 _OF_TRAINING = ("train_dataloader", "val_dataloader", "default_hooks")
 _OF_TEST = ("val_dataloader", "test_dataloader", "test_cfg")
 _ABSENT = object()
-#: Limits on numbers of a class that declares no arguments
+#: Limits on the numbers passed to a class that declares no arguments
 _UNDECLARED = Stored(2**16, least=0)
 
 #: Purpose for which a checkpoint is used
@@ -133,7 +133,7 @@ def adopted_config(
     cfg, given = load_config(path, options), parse_options(options)
     content = load_checkpoint_file(checkpoint) if content is None else content
     weights = _weights(content)
-    # Limit adopted widths to sizes in the weights, so a file cannot request layers that it lacks.
+    # Adopt only widths that occur in the weights, so a file cannot request layers that it lacks.
     widths = {size for w in weights.values() if torch.is_tensor(w) for size in w.shape}
     fixed = {numbered_path(cfg, key.split(".")) for key in given}
     found = {
@@ -145,7 +145,7 @@ def adopted_config(
     refused = [p for p in found if p not in taken]
 
     def changed() -> Config:
-        # The options come last because the user may want another size than the checkpoint's.
+        # The options come last, because the user may want a different size.
         return load_config(path, {".".join(keys): v for keys, v in taken.items()} | given)
 
     cfg = changed() if taken else cfg
@@ -190,7 +190,7 @@ def _found(
         # Another task has its own heads and views, so only the backbone is the same.
         of_backbone = _differences(cfg, stored, ("model", "backbone"), weights)
         found |= {p: s for p, s in of_backbone.items() if s.argument.limits.in_new_tasks}
-    # A benchmark's protocol fixes the views. For own data, use the views of the training.
+    # A benchmark's protocol fixes the views. For the user's own data, use the training views.
     own_data = use == "finetune" and at(cfg, "benchmark") is None
     if own_data:
         found |= _differences(cfg, stored, ("train_dataloader",))
@@ -281,7 +281,7 @@ def _undeclared(
     }
     if not changes:
         return {}
-    # The user's config file is trusted, so its network is allowed at any size.
+    # The user's config file is trusted, so its network may have any size.
     allowed = sum(size.numel() for size in (_shapes(own, None) or {}).values())
     limit = {**weights, "": torch.empty(allowed, device="meta")}
     shapes = _shapes({**own, **changes}, limit)
@@ -301,12 +301,12 @@ def _shapes(part: _Part, limit: Mapping[str, Any] | None) -> dict[str, torch.Siz
     The weights in ``limit`` limit the size of the network.
     """
     bounds = nullcontext() if limit is None else bounded_network(limit)
-    # mmaction2's recogniser looks names up in the default scope.
+    # mmaction2's recogniser looks up names in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     try:
         with scope, bounds, torch.random.fork_rng(devices=[]):
             network = MODELS.build(dict(part))
-    except Exception:  # a wrong argument can raise any error inside a network
+    except Exception:  # a network may raise any error for a wrong argument
         return None
     return {name: weight.shape for name, weight in network.state_dict().items()}
 
@@ -320,7 +320,7 @@ def _test_views(cfg: Config, file: Config, stored: _Part) -> dict[_Path, _Settin
     tested = [at(step, TEST_CROPS.get(type_name(step), "")) for _, step in _steps(file, _OF_TEST)]
     suits = all(type(size) is not int or crop_fits(size, crop or size) for size in tested)
     if crop is not None and not (suits and crop == training_crop(file._cfg_dict)):
-        with suppress(ValueError):  # other kinds of pipelines keep the sizes of the file
+        with suppress(ValueError):  # other kinds of pipelines keep the file's sizes
             settings = settings_from_config(stored)
             sizes = dict.fromkeys(TEST_CROPS, settings.crop_size)
             sizes["ResizeShortSide"] = settings.short_side

@@ -47,25 +47,25 @@ def this_machine() -> Machine:
 
 #: Number of optimiser steps below which a small network has learned little (docs/results.md)
 _STEPS = 2000
-#: Number of videos from which a CPU trains a network twice as wide in the same time
+#: Smallest number of videos for which a CPU trains a network twice as wide in the same time
 #: (docs/results.md)
 _WIDE_VIDEOS = 100
-#: Number of optimiser steps for such a network
+#: Number of optimiser steps for this wider network
 _WIDE_STEPS = 1540
 #: Largest number of loader workers with a GPU
 _MAX_WORKERS = 16
-#: Number of steps from which 20 epochs are not required, as many videos need fewer passes
+#: Number of steps above which 20 epochs are not required, because many videos need fewer epochs
 _MANY_STEPS = 20_000
-#: Steps up to which SCE trains without a lagging target and queue. 600 were measured
-#: (docs/results.md).
+#: Largest number of steps for which SCE trains without a momentum target and queue. 600 steps were
+#: measured (docs/results.md).
 FEW_STEPS = 1000
-#: Share of the epochs in which the learning rate rises
+#: Share of the epochs used for learning rate warm-up
 WARMUP_SHARE = 0.05
 #: Number of videos below which a note warns the user (not measured)
 _FEW_VIDEOS = 32
 #: Duration of a video in seconds above which a note warns the user (not measured)
 _LONG = 60.0
-#: Share of equal adjacent frames above which a note warns the user
+#: Share of repeated frames above which a note warns the user
 MANY_REPEATS = 0.1
 #: Reason for the small network without a GPU
 _ON_CPU = "no GPU: minutes on a few cores"
@@ -213,7 +213,7 @@ def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScal
         reason = f"short side {facts.short_side}; {scale.reason}"
         choices.add(Choice("size", scale.size, reason))
         return
-    # Use a multiple of 32, which is the stride of the network.
+    # Use a multiple of the network's stride, which is 32.
     side = max(32, facts.short_side // 32 * 32)
     reason = f"the short side of the videos is {facts.short_side} pixels"
     choices.add(Choice("size", side, reason))

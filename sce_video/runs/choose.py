@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sce_video.runs.candidate_features import CandidateFeatures
     from sce_video.runs.candidate_scores import Decision, Score
 
-#: Page in the folder of the results
+#: Page in the results folder
 PAGE = "choose.html"
 #: The same results as JSON
 DATA = "choose.json"
@@ -203,8 +203,8 @@ class ChooseResult:
 
         floors = [s for s in self.scores if s.candidate.is_floor]
         networks = [s for s in self.scores if not s.candidate.is_floor]
-        networks.sort(key=lambda score: score.candidate != self.recommended)  # it comes first
-        # Show each network once, because different pools of a network give similar neighbours.
+        networks.sort(key=lambda score: score.candidate != self.recommended)  # put it first
+        # Show each network once, because its pools all give similar neighbours.
         by_source: dict[str | None, Score] = {}
         for score in networks:
             by_source.setdefault(score.candidate.source, score)
@@ -268,7 +268,7 @@ def choose(options: ChooseOptions) -> ChooseResult:
     )
     videos, kept, notes = _compared(every, found)
     clips = {candidate: values[kept] for candidate, values in found.clips.items()}
-    # The page needs the last tenth of the budget.
+    # Reserve the last tenth of the budget for the page.
     stop = begun + 0.9 * options.seconds
     scores, measured = score_candidates(clips, found.costs, videos, stop)
     tested, all_folds = len(np.unique(measured.folds)), len(np.unique(videos.folds))
@@ -339,7 +339,8 @@ def _next_command(decision: Decision, options: ChooseOptions) -> str:
     """Return a command that uses the recommended network or trains one; empty if neither."""
     chosen = decision.recommended
     if chosen is None:
-        # Without --method, an installed image network would be the teacher. It is no better here.
+        # Without --method, an installed image network would become the teacher. It is no better
+        # here.
         words = ["pretrain", options.videos, "--out", "RUN", "--method", "simclr"]
         return shlex.join(["sce-video", *words]) if decision.possible else ""
     if options.labels is None:

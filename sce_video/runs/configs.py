@@ -30,13 +30,13 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
-#: Results file in the work folder for a checkpoint that a validation metric selected
+#: Results file, in the work folder, for the checkpoint that a validation metric selected
 BEST_RESULTS = "best.json"
-#: Weights of a classifier, or of the first classifier in a grid
+#: Names for the weights of a classifier, or of the first classifier in a grid
 _WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
-#: Entries in ``default_hooks`` that do nothing in a test
+#: Entries in ``default_hooks`` that have no effect in a test
 _TRAINING_HOOKS = ("alarms", "bad_files", "chance_level", "log_reduction", "progress")
-#: Settings that a test does not use. Custom hooks belong to training.
+#: Settings that a test does not use. Custom hooks are for training.
 _TRAINING_ONLY = (
     *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
     *("val_dataloader", "val_cfg", "val_evaluator"),
@@ -113,7 +113,7 @@ def training_config(
     source = config.filename if isinstance(config, Config) else config
     work_dir = _work_dir(work_dir, cfg, source)
     # A restart takes precedence over --resume, because this launch's checkpoints are newer than any
-    # that the user could have named.
+    # that the user could have specified.
     if is_restart(work_dir) and (resume is None or find_checkpoints(work_dir)):
         print_log(f"restarted: continuing the training in {work_dir}", logger="current")
         resume = "auto"
@@ -125,7 +125,7 @@ def training_config(
         cfg = _adopt(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
         _check_file(pretrained, "trains without one")
-        # A planned run has already adopted network and views.
+        # A planned run has already adopted the network and views.
         cfg = cfg if at(cfg, "planned") else _adopt(config, cfg_options, pretrained, "finetune")
     if backend is not None:
         set_backend(cfg, backend)
@@ -356,6 +356,6 @@ def testing_config(
     for name, file in (("out", out), ("dump", dump)):
         if file is not None:
             if is_url(file):
-                list_files(split(str(file))[0])  # reports a wrong address before hours of work
+                list_files(split(str(file))[0])  # report a wrong URL before hours of work
             loop[name] = absolute(file)
     return cfg

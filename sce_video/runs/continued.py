@@ -32,9 +32,7 @@ class Suited:
     size: str
     parameters: float
     lr: float
-    batch_share: (
-        float  # share of the usual batch size, because of larger activations (not measured)
-    )
+    batch_share: float  # share of the usual batch size, as activations are larger (not measured)
 
 
 TRANSFORMERS = (
@@ -43,9 +41,10 @@ TRANSFORMERS = (
     # V-JEPA's ViT-L, continued on apes: ecker-lab/dap-behavior, configs/pretrain (arXiv 2509.12193)
     Suited("large", math.inf, 6e-6, 0.25),
 )
-#: Share of the recipe's learning rate, which trains convolutions from scratch. Chosen by hand.
+#: Factor on the recipe's learning rate, which is meant for training from scratch. Chosen by hand.
 CONVOLUTION_LR_SHARE = 0.1
-#: Ratio of a block's learning rate to the next block's (facebookresearch/mae, FINETUNE.md, ViT-L)
+#: Ratio between the learning rates of a block and the next (facebookresearch/mae, FINETUNE.md,
+#: ViT-L)
 LAYER_DECAY = 0.75
 #: Weight decay of transformers at the start and the end (facebookresearch/jepa, vitl16.yaml)
 WEIGHT_DECAY = 0.04, 0.4
@@ -55,17 +54,17 @@ MOMENTUM = 0.998
 CONTINUED_WARMUP_SHARE = 0.1
 #: Largest gradient norm of a step (lightly-train, dino.py). DINO limits each parameter's norm.
 CLIP_GRAD = 3.0
-#: Ratio of the learning rate for adapters to the learning rate for all weights (Thinking Machines
-#: Lab 2025, "LoRA Without Regret")
+#: Factor on the learning rate for training adapters instead of all weights (Thinking Machines Lab
+#: 2025, "LoRA Without Regret")
 LORA_LR_FACTOR = 10
-#: Parameters without weight decay: biases, positions, tokens and scales of layers
+#: Parameters without weight decay: biases, position embeddings, tokens and layer scales
 NO_DECAY = (
     *("bias", "q_bias", "v_bias", "position_time", "position_space", "position_embeddings"),
     *("cls_token", "register_tokens", "class_embedding", "lambda1"),
 )
 #: Rows in a plan that are not settings of a recipe
 ROWS = ("clip_grad", "weight_decay", "layer_decay")
-#: Factor up to which videos are enlarged for a network with a fixed input size
+#: Limit on enlarging videos for a network with a fixed input size
 _MAX_ENLARGED = 2.0
 _LEAST_SIDE = 32
 
@@ -235,7 +234,7 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
                 "smaller ones"
             )
         return Choice("size", own, "as the network expects; the videos are enlarged")
-    # Convolutions have a stride of 32. For transformers, the patch size has to divide the side.
+    # Convolutional networks have a stride of 32. A transformer's patch size has to divide the side.
     step = _LEAST_SIDE if source.family == "convolution" else 1
     sides = range(max(side, _LEAST_SIDE) // step * step, _LEAST_SIDE - 1, -step)
     fitting = (n for n in sides if not _refused(source, network, frames, n))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Dataset class of a table
 _TABLE = "LanceVideoDataset"
-#: Settings of this class that do not select the data
+#: Settings of this dataset class that do not select data
 _OF_TABLE = frozenset(("type", "storage_options", "block_size"))
 
 
@@ -57,7 +57,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
     _check_files(options, windows)
     if windows is not None:
         return _embed_windows(options, windows)
-    # Import these only here, because wrong names must be reported before torch is imported.
+    # Imported here, so that wrong names are reported before torch loads.
     from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.inference.stored_test import stored_test
     from sce_video.runs.launch import run_test
@@ -130,7 +130,7 @@ def extraction_config(
     processes = {name: getattr(options, name) for name in ("workers", "ray", "processes_per_gpu")}
     cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out), **processes}
     cfg.test_evaluator = []
-    cfg.visualizer = None  # there are no metrics to draw
+    cfg.visualizer = None  # there are no metrics to plot
     cfg.work_dir = str(out.parent / f"{out.stem}_logs")
     return cfg
 
@@ -142,10 +142,11 @@ def _use_own_videos(cfg: Config, loader: Any, options: EmbedOptions) -> None:
     if root is not None:
         dataset.update(dataset_settings(root, listed_extensions(options.all_files)))
     if options.dataset is not None:
-        # The user's class may not have the arguments of the config's class.
+        # The user's class may lack arguments that the config's class has.
         pipeline = at(dataset, "pipeline") or []
         loader.dataset = {"type": options.dataset, "data_root": root, "pipeline": pipeline}
-    # The videos do not belong to the recipe's benchmark. A transfer benchmark names no dataset.
+    # The videos do not belong to the recipe's benchmark, unless it is a transfer benchmark, which
+    # names no dataset.
     cfg.split = None
     if at(cfg, "benchmark.dataset") is not None:
         cfg.benchmark = None

@@ -24,11 +24,11 @@ from sce_video.runs.finetune_choices import finetuning_notes
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.start_weights import Source, find_source
 
-#: Number of videos that the page of a finetuning run embeds and draws
+#: Number of videos embedded and shown on the page for a finetuning run
 PAGE_VIDEOS = 64
-#: Seconds that this page needs in addition
+#: Additional seconds needed for the page
 PAGE_SECONDS = 20.0
-#: Share of the videos, or of the groups, that is held out if no test set is given
+#: Share of the videos, or groups, to hold out if no test set is given
 _HELD_OUT = 0.25
 
 
@@ -113,7 +113,7 @@ def data_settings(
 
     Args:
         subject: Training and test videos.
-        out: Folder in which the lists of the videos are or will be.
+        out: Folder that contains or will contain the video lists.
         parts: Parts of the recipe that read the test videos.
         write: Whether to write these lists.
     """
@@ -125,7 +125,7 @@ def data_settings(
         for name, value in settings.items()
     }
     head = {"model.cls_head.num_classes": subject.videos.num_classes}
-    # Broken files are listed in the results, and do not end a test.
+    # Unreadable files are listed in the results instead of ending a test.
     return {**changes, **head, "test_dataloader.dataset.on_error": "skip"}
 
 

@@ -36,7 +36,7 @@ from sce_video.runs.keep_best import kept_message
 from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, BAD_FILES, HISTORY, KEPT, RUN_JSON, check_run_folder
 
-#: Small network for building a method, whose chance level does not depend on the network
+#: Small network for building a method to read its chance level, which is independent of the network
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
 
 
@@ -54,9 +54,9 @@ def chance_level(config: Mapping[str, Any]) -> float | None:
     heads = [value for value in settings.values() if isinstance(value, dict)]
     if any(head.get("type", "MLP") not in ("MLP", "ResNet2d") for head in heads):
         return None
-    if any("_scope_" in part for part in (settings, *heads)):  # a package that mmengine imports
+    if any("_scope_" in part for part in (settings, *heads)):  # mmengine would import a package
         return None
-    with contextlib.suppress(Exception):  # a wrong argument can raise any error in a constructor
+    with contextlib.suppress(Exception):  # a constructor may raise any error for a wrong argument
         return MODELS.build(settings).chance_level()
     return None
 
@@ -112,8 +112,8 @@ def read_run(folder: str | Path) -> RunRecord:
         changes=[(name, a, b) for name, (a, b) in changes.items()],
         scalars=scalars,
         evaluations=rows(read_online_evaluations, "online_evaluation.jsonl"),
-        # Damaged lines are counted with the scalars. Most pretraining runs have no validation, so
-        # their log is not read again.
+        # Damaged lines have already been counted while reading the scalars. Most pretraining runs
+        # have no validation, so do not read their log again.
         validations=read_validations(path, []) if config.get("val_dataloader", not config) else [],
         compared=next(filter(is_comparison, reversed(compared)), {}),  # newest complete comparison
         alarms=[lenient_record(AlarmLine, row) for row in rows(read_alarms, ALARMS)],

@@ -21,15 +21,15 @@ from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.transforms.lazy_view import is_repeat
 from sce_video.datasets.video_list import VideoList, split_segment
 
-#: Number of files or rows that are opened, at equal steps over the sorted list
+#: Number of files or rows to open, evenly spaced over the sorted list
 EXAMINED = 48
-#: Share of unreadable files that the recipes for folders allow
+#: Share of unreadable files that the folder recipes tolerate
 MAX_BAD_SHARE = 0.1
 #: Time limit for reading a file, in seconds
 _SECONDS_PER_FILE = 10.0
 #: Number of videos in which adjacent frames are compared
 _COMPARED = 12
-#: Number of compared frames per video, starting from the middle
+#: Number of frames compared per video, starting in the middle
 _FRAMES = 17
 
 
@@ -48,10 +48,10 @@ class FolderFacts:
     fps: float
     key_distance: float  # frames between key frames; decoding a random clip begins at one
     codec: str  # the most frequent codec
-    # Share of equal adjacent frames, in up to 12 videos from their middle. It is 0 for a table in
-    # an object store, which is not read for this.
+    # Share of frames that repeat the previous one, measured in the middle of up to 12 videos. It is
+    # 0 for a table in an object store, which is not read for this purpose.
     repeats: float = 0.0
-    extensions: tuple[str, ...] | None = None  # extensions by which the folder was listed
+    extensions: tuple[str, ...] | None = None  # extensions used for listing the folder
 
     @property
     def short_side(self) -> int:
@@ -64,7 +64,8 @@ class FolderFacts:
         If only some files were examined, a larger share must be unreadable, to be certain.
         """
         whole = self.num_examined == self.num_videos
-        # If a tenth of a folder is bad, more than 12 of 48 files are bad in one of 1,500 draws.
+        # If a tenth of the folder is unreadable, more than 12 of 48 drawn files are so once in
+        # 1,500 draws.
         if len(self.unreadable) > (1 if whole else 2.5) * MAX_BAD_SHARE * self.num_examined:
             path, reason = self.unreadable[0]
             raise ValueError(
@@ -181,7 +182,7 @@ def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:
             yield index
             continue
         frames, size = len(index.pts), (index.parameters.height, index.parameters.width)
-        # A quarter turn for display swaps height and width.
+        # Rotating the video by 90 degrees for display swaps height and width.
         size = size[::-1] if index.turns % 2 else size
         distance = frames / np.count_nonzero(index.is_key)
         rate = frames / max(index.duration, 1e-6)

@@ -26,30 +26,30 @@ from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
 from sce_video.utils.records import at
 
-#: Number of evaluations during a run, in addition to the one at its start
+#: Number of evaluations during a run, besides the one at the start
 EVALUATIONS = 20
 #: Metric that chooses the best checkpoint if there are classes (docs/metrics.md)
 LABELLED = "knn_top1"
 #: Metric that chooses the best checkpoint without classes
 LABEL_FREE = "rankme"
-#: Evaluated metrics in each case, including the deciding one
+#: Metrics to evaluate in each case, including the deciding one
 _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
     LABEL_FREE: ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics"),
 }
 #: One in this many videos is held out
 _SHARE = 5
-#: One in this many videos is held out if there are few videos
+#: One in this many videos is held out from a small set
 _SHARE_OF_FEW = 3
-#: Largest number of held-out videos if there are few videos
+#: Largest number of videos held out from a small set
 _FEW = 16
 #: Largest number of held-out videos. The gallery contains at most as many training videos.
 _MOST = 100
 #: Number of clips per held-out video
 _CLIPS = 4
-#: Average number of videos per sub-folder from which sub-folders can be classes
+#: Smallest average number of videos per sub-folder for sub-folders to count as classes
 _VIDEOS_PER_CLASS = 4
-#: Smallest number of videos from which some can be held out
+#: Smallest number of videos in a set from which some can be held out
 _LEAST = 6
 
 
@@ -78,7 +78,7 @@ class HeldOut:
         words: Description of the held-out videos.
         facts: Facts about all videos.
         seed: Seed that divides the folder.
-        lists: Paths and labels of each part of a CSV file; empty if the seed divides the folder.
+        lists: Paths and labels of each split in a CSV file; empty if the seed divides the folder.
     """
 
     count: int
@@ -148,7 +148,7 @@ def hold_out(
     if labels is None:
         return HeldOut(count, count, LABEL_FREE, f"{count} videos", facts, seed)
     most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
-    # Videos outside the sub-folders have no label.
+    # Videos that are not in a sub-folder have no label.
     unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())
     if unlabelled or not 2 <= facts.num_classes <= most:
         raise ValueError(

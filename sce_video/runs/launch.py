@@ -110,11 +110,11 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
     restarted = is_restart(cfg.work_dir)  # all ranks must check before rank 0 records this start
     overwrite = overwrite and not (restarted and find_checkpoints(cfg.work_dir))
     join_processes(cfg.launcher, at(cfg, "env_cfg.dist_cfg"))
-    # The number of processes is known only after joining.
+    # The number of processes is known only after they have joined.
     divide_global_batch(cfg, get_world_size())
     with ExitStack() as stack:
         run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite or restarted))
-        # This needs the number of processes, and must happen before the network is built.
+        # Fit the queue before the network is built, but after the number of processes is known.
         fitted = fit_queue(cfg)
         teacher = prepare_teacher(cfg)
         runner = _runner(cfg)
@@ -134,7 +134,8 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
             runner.register_hook(OverwriteHook())
         if at(cfg, "benchmark"):
             runner.register_hook(PaperHook())
-        # Rounding depends on the number of threads, so a resumed run uses as many as before.
+        # Rounding depends on the number of threads, so a resumed run uses the same number as
+        # before.
         earlier = starts_of(cfg.work_dir)[-1:] if at(cfg, "resume") else []
         threads = earlier[0].threads if earlier else None
         with cores_for_workers(at(cfg, "train_dataloader.num_workers") or 0, threads):
@@ -207,7 +208,7 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
     elsewhere = source and Path(source).resolve().parent != Path(cfg.work_dir).resolve()
     if not used and (not resumed or elsewhere):
         check_unused(cfg.work_dir)
-    # A start that was killed before its first checkpoint may have left the best one.
+    # A start that was killed before its first checkpoint may have left a best checkpoint.
     if not find_checkpoints(cfg.work_dir):
         Path(cfg.work_dir, KEPT).unlink(missing_ok=True)
     mirror = mirror_of(cfg)
@@ -232,7 +233,7 @@ def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)
         check_classifier_weights(runner.model, checkpoint, cfg.load_from)
         if hasattr(unwrap_model(runner.model), "cls_head"):
-            # Labels must have the same order. A missing folder would shift all labels after it.
+            # The classes must be in the same order. A missing folder would shift all later labels.
             trained = at(checkpoint, "meta.classes") or ()
             tested = classes_of(runner.test_dataloader.dataset)
             check_same_classes(trained, tested, ("the training had", "the test has"))

@@ -42,12 +42,12 @@ from sce_video.runs.planned_training import PlannedTraining
 from sce_video.utils.cores import usable_cores
 from sce_video.version import __version__
 
-# Levels of a finding
+# Severity levels of a finding
 OK = "ok"
 WARNING = "warning"
 FAILURE = "failure"
 _GIB = 2**30
-#: Seconds of decoding to time a decoder
+#: Seconds spent on timing each decoder
 _SECONDS_PER_BACKEND = 5.0
 
 
@@ -70,11 +70,11 @@ class _Amount:
 
 #: Number of loader workers per GPU in the recipes for Kinetics and ImageNet
 _WORKERS = 12
-#: Bytes of a batch in these recipes: 64 videos, 2 views of 8 x 224 x 224, 3 colours
+#: Bytes per batch in these recipes: 64 videos, 2 views of 8 x 224 x 224, 3 colours
 _BATCH = 64 * 2 * 8 * 224 * 224 * 3
-#: Amounts by the name of the resource
+#: Required and recommended amounts, by resource
 _AMOUNTS = {
-    # Loader workers pass their batches in shared memory. Several GPUs need more.
+    # Loader workers pass batches through shared memory. Several GPUs need more.
     "shared memory": _Amount(
         1,
         8,
@@ -164,7 +164,7 @@ def check_decoders() -> Iterator[Finding]:
             codec = ".".join(map(str, av.library_versions["libavcodec"]))
             what = f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}, libavcodec {codec}"
         elif backend_importable(name):
-            # Find the version of FFmpeg in the wheel, if the wheel contains FFmpeg.
+            # Find the FFmpeg version if the wheel contains FFmpeg.
             files = importlib.metadata.files(reader.library) or ()
             found = (re.match(r"libavcodec\S*\.so\.(\d+)", file.name) for file in files)
             codec = next((f", libavcodec {match[1]}" for match in found if match), "")
@@ -285,7 +285,8 @@ def decode_rates(
                 reader = open_video(os.path.join(folder, listed.path(index)), name)
             except VideoDecodeError:
                 continue
-            # Decode a clip from the middle, because videos often begin with a title or black.
+            # Decode a clip from the middle, because videos often begin with a title or black
+            # frames.
             wanted = int(min(1.0, duration / max(reader.duration, 1e-6)) * len(reader.timestamps))
             first = (len(reader.timestamps) - wanted) // 2
             with reader:
@@ -300,7 +301,7 @@ def decode_rates(
 def check_loading(planned: PlannedTraining) -> Finding:
     """Check whether the cores can feed the device, with the settings that pretraining chooses."""
     timing, cores = planned.timing, planned.machine.cores
-    # Number of workers that can make a batch in the time of a step
+    # Number of workers needed to load a batch within the duration of a step
     needed = max(1, math.ceil(timing.loading(workers=1)))
     what = (
         f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, and the views of a "
@@ -341,7 +342,7 @@ def examine(options: DoctorOptions, store: IndexStore | None = None) -> Iterator
     yield check_cores(usable_cores(), os.cpu_count() or 1, len(names))
     yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free, gpus=len(names))
     yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    # The folder for runs may not exist yet. Use the disk of its nearest existing parent.
+    # The runs folder may not exist yet. Check the disk of its nearest existing parent.
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
     yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}" if named else "")
     if videos is not None:

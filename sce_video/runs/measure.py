@@ -69,7 +69,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         check_out(options.out)
     check_run(options.run)
     tested, gallery = _evaluated_sets(options)
-    # Import these only here, because a wrong path must be reported before torch is imported.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.engine.work_dir import folder_of_run
     from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.runs.launch import run_test
@@ -158,7 +158,7 @@ def _evaluation_config(
     from sce_video.inference.stored_test import stored_test
     from sce_video.runs.configs import testing_config
 
-    # Pass values by key, because as text KEY=VALUE a folder named 2023 would become a number.
+    # Pass values by key. In the text KEY=VALUE, a folder named 2023 would become a number.
     data = tested.settings(work_dir, "test")
     changes: dict[str, Any] = {f"test_dataloader.dataset.{key}": v for key, v in data.items()}
     loader = "test_cfg.gallery_dataloader"
@@ -195,7 +195,7 @@ def _run_of(folder: str | Path) -> RunDescription | None:
 
     try:
         return find_run_json(folder)
-    except (OSError, ValueError) as error:  # the results do not need the file
+    except (OSError, ValueError) as error:  # the results are complete without this file
         print(printable(f"note: {error}", sys.stderr), file=sys.stderr, flush=True)
         return None
 
@@ -230,7 +230,7 @@ def test(options: TestOptions) -> TestResult:
         check_exists(options.data_root, "folder")
     if options.checkpoint != RANDOM:
         check_run(options.checkpoint)
-    # Import these only here, because a wrong path must be reported before torch is imported.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.engine.config.changes import parse_options
     from sce_video.runs import launch
     from sce_video.runs.configs import checkpoints_to_test, testing_config
@@ -243,7 +243,7 @@ def test(options: TestOptions) -> TestResult:
         data |= {"ann_file": listed, **named}
         changes |= {f"test_dataloader.dataset.{key}": value for key, value in data.items()}
     checkpoints = checkpoints_to_test(options.checkpoint)
-    # The results of the second checkpoint would overwrite the results of the first one.
+    # The second checkpoint's results would overwrite the first checkpoint's results.
     if len(checkpoints) > 1 and (options.out or options.dump):
         raise ValueError(
             f"{' and '.join(checkpoints)} are tested, but --out and --dump can store only one "
@@ -284,7 +284,7 @@ def finetune_splits(options: FinetuneSplitsOptions) -> FinetuneSplitsResult:
     find_recipe(options.config)
     if options.pretrained not in (None, RANDOM):
         check_run(str(options.pretrained))
-    # Import these only here, because a wrong path must be reported before torch is imported.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.runs.configs import testing_config, training_config
     from sce_video.runs.launch import join_processes
     from sce_video.runs.splits import SUMMARY, StoppedError, format_splits, run_splits

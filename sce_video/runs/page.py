@@ -50,11 +50,11 @@ from sce_video.utils.files import write_text
 from sce_video.utils.records import at
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
-#: Time limit for embedding in seconds. The page shows the videos embedded by then.
+#: Time limit for embedding, in seconds. The page shows the videos embedded by then.
 _SECONDS = 120.0
-#: Size of a page in bytes above which its images are made smaller
+#: Page size in bytes above which the images are made smaller
 MAX_BYTES = 8_000_000
-#: Bytes for the images in each part. The next number is tried if the page becomes too large.
+#: Bytes for the images in each section. If the page becomes too large, the next value is tried.
 _BUDGETS = (1_000_000, 400_000, 100_000)
 #: Number of points on the map whose clips are stored in the page
 _MAP_CLIPS = 80
@@ -91,7 +91,7 @@ def run_features(
         made = stored.provenance
         states = [video_state(path) for path in stored.paths]
         same = at(made, "checkpoint") == key and (states == at(made, "states") or not any(states))
-        # Recompute if unreadable files may have returned, or there is time for more videos.
+        # Recompute if unreadable files may be readable again, or there is time for more videos.
         late_after = at(made, "late_after")
         in_time = late_after is None or late_after >= seconds
         if same and in_time and not stored.failures:
@@ -182,7 +182,7 @@ def write_run_page(
     options = options or PageOptions()
     record = read_run(folder)
     notes: list[str] = []
-    # An untrusted config may name any class, so only its views are used, after a check.
+    # An untrusted config may name any class, so use only its views, which are checked.
     views = record.config if trusted or not options.videos else _of_views(record, notes)
     if options.videos and lacks_comparison(record) and (data := _training_set(views)):
         dataset = DATASETS.build({**data, "pipeline": []})
@@ -252,7 +252,7 @@ def _features(
     if options.features is not None:
         rows, provenance = load_features(options.features)
         notes += _origin(options.features, provenance, record.folder)
-        # A relative path may also be relative to the folder of the videos.
+        # A relative path may also be relative to the video folder.
         below = [Path(str(at(dataset, "data_root") or ""), path) for path in rows.paths]
         pairs = zip(rows.paths, below, strict=True)
         found = [str(b) if not Path(p).exists() and b.exists() else p for p, b in pairs]
@@ -265,7 +265,7 @@ def _features(
         return None
     try:
         drawn, said = run_features(record.folder, dataset, options.videos, options.seconds)
-    except Exception as error:  # a user's network or dataset can raise any error
+    except Exception as error:  # a user-defined network or dataset can raise any error
         drawn, said = None, [f"No video was embedded: {_reason(error)}."]
     notes += said
     return drawn
@@ -317,7 +317,7 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
         if options is not None and is_main_process():
             with contextlib.suppress(OSError, ValueError):
                 end = last_end(read_history(cfg.work_dir))
-                # A start that was refused must not change the earlier run's page.
+                # A start that was refused must not change the page of the earlier run.
                 if end is not None and end.status == FAILED and (end.time or 0.0) >= begun:
                     _write_or_warn(cfg.work_dir, PageOptions(videos=0))
         raise
@@ -328,7 +328,7 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
         except KeyboardInterrupt:
             if stopped:
                 raise
-            # The command would suggest --resume, although this run has finished.
+            # By default, the page would suggest --resume, although this run has finished.
             next_step = f"sce-video report {cfg.work_dir} compares it and writes its page"
             if options.tested:
                 next_step = "the same command with --resume tests it and writes its page"
@@ -342,10 +342,10 @@ def _finish(runner: VideoRunner, options: PageOptions) -> None:
     """Test and compare a finished run, and write its page."""
     hook = next((hook for hook in runner.hooks if isinstance(hook, BudgetHook)), None)
     if options.tested:
-        test_classifier(runner)  # all ranks take part
+        test_classifier(runner)  # must run on all ranks
     if not is_main_process():
         return
-    # Compare before writing the page, which shows the row that this logs.
+    # Compare before writing the page, which shows the logged comparison.
     if options.compared:
         compare_at_end(runner, options.compared, hook)
     if hook is not None:

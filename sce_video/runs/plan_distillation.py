@@ -35,35 +35,35 @@ from sce_video.runs.teacher import (
 )
 from sce_video.utils.run_files import TEACHER_FEATURES, split_pool
 
-#: Backbone that becomes a student when it gets temporal layers
+#: Backbone to which temporal layers are added to make a student
 _STUDENT = "EfficientNetLite"
-#: Pool of the frame features of student and teacher
+#: Pool for the frame features of student and teacher
 FRAME_POOL = "mean+absdiff+delta+energy"
-#: Number of videos whose features are timed
+#: Number of videos on which computing features is timed
 _TIMED = 4
 #: Default number of clips per video
 _CLIPS = 4
 #: Default objective, which is far better than "cosine" (docs/results.md)
 _OBJECTIVE = "relations"
-#: Reason for the settings below
+#: Reason stated for the settings below
 _MEASURED = "measured on J-HMDB (docs/results.md)"
 #: Number of frames in a student's clip
 _FRAMES = 8
 #: Height and width of a student's clip in pixels
 _SIZE = 88
-#: Number of videos in a student's optimiser step
+#: Number of videos per optimiser step of a student
 _BATCH = 16
 #: Learning rate of a student
 _LR = 2e-4
-#: Number of passes over the videos without a budget
+#: Number of epochs if there is no time budget
 _EPOCHS = 5
-#: Smallest number of optimiser steps without a budget
+#: Smallest number of optimiser steps if there is no time budget
 _STEPS = 290
-#: Largest number of passes within a budget. More passes were not better.
+#: Largest number of epochs within a time budget. More epochs did not help.
 MOST_EPOCHS = 20
-#: Largest duration of a clip in seconds, as in the paper
+#: Largest clip duration in seconds, as in the paper
 _CLIP_DURATION = 2.56
-#: Share of a video from which a clip stands for the whole video
+#: Share of a video that a clip must cover to stand for the whole video
 _WHOLE = 0.75
 
 
@@ -95,7 +95,7 @@ class PlannedTeacher:
         """Size of the feature that the student learns."""
         if self.objective != "frames":
             return self.model.feature_size
-        return features_of_frame(self.model.encoder.backbone)  # motion follows from the frames
+        return features_of_frame(self.model.encoder.backbone)  # motion is computed from the frames
 
     @property
     def suits_student(self) -> bool:
@@ -274,5 +274,5 @@ def become_student(
     config.data_preprocessor.update(mean=source.settings.mean, std=source.settings.std)
     for loader in (config.test_dataloader, config.test_cfg.gallery_dataloader):
         for step in loader.dataset.pipeline:
-            if step.type == "UniformClips":  # more clips of a short video would be equal
+            if step.type == "UniformClips":  # more clips of a short video would be identical
                 step.num_clips = clips_of_video(facts, step.num_clips)

@@ -70,7 +70,7 @@ from sce_video.utils.run_files import RESULTS, SCORES, newest_checkpoint
 
 #: Classifier of the shipped recipe
 _HEAD = "I3DHead"
-#: Number of validations, and of checkpoints, during a run
+#: Number of validations and checkpoints during a run
 _VALIDATIONS = 5
 #: Number of clips per video whose features the linear probe uses
 _PROBED_CLIPS = 4
@@ -78,8 +78,8 @@ _PROBED_CLIPS = 4
 _SHARE_OF_BUDGET = 0.25
 #: Share of the planned training time that a trial may take without a budget
 _SHARE_OF_TRAINING = 0.5
-#: Smallest time limit of a trial without a budget, in seconds. A small network finishes its whole
-#: training within it.
+#: Smallest time limit of a trial without a budget, in seconds. Within this time, a small network
+#: finishes training.
 _LEAST_SECONDS = 60.0
 #: Largest time limit of a trial without a budget, in seconds
 _MOST_SECONDS = 600.0
@@ -199,7 +199,7 @@ def trial_seconds(hours: float | None, planned: float) -> float:
 
 @dataclass(frozen=True)
 class Trial:
-    """Result of a short finetuning on a part of the labelled videos.
+    """Result of a short finetuning run on some of the labelled videos.
 
     Attributes:
         held: (n,) positions of the tested videos among the compared ones.
@@ -213,7 +213,7 @@ class Trial:
 
 
 def _try_finetuning(training: _Training, subject: Subject, held: Tensor, seconds: float) -> Trial:
-    """Finetune on a part of the labelled videos for some seconds, and test on another part.
+    """Finetune on some of the labelled videos for a few seconds, and test on others.
 
     ``held`` (n,) are the positions of the test videos among the compared ones.
 
@@ -225,13 +225,13 @@ def _try_finetuning(training: _Training, subject: Subject, held: Tensor, seconds
     with tempfile.TemporaryDirectory(prefix="sce_video_") as name:
         folder = Path(name)
         config = training.config(data_settings(subject, name), name, epochs)
-        # The training that follows repeats every warning that is not about the short trial.
+        # Warnings that are not about the short trial are repeated in the training that follows.
         config.run_page, config.log_level = None, "ERROR"
         config.default_hooks.screen = None
         # A validation or an earlier checkpoint would use up the time.
         config.train_cfg.val_interval = epochs + 1
         config.default_hooks.checkpoint.interval = epochs
-        if epochs < training.epochs:  # a budget would prolong a whole training
+        if epochs < training.epochs:  # a budget would prolong a complete run
             add_budget(config, seconds / 3600, 0.0, 0.0)
         runner = run_training(training_config(config, work_dir=name))
         if getattr(runner.train_loop, "stopped_by", None) is not None:
@@ -305,7 +305,7 @@ class _Training:
         """Estimated seconds for the test, the linear probe and the page."""
         timing, trained, tested = self.timing, len(self.subject.videos), len(self.subject.tested)
         views = self.chosen["clips"].value * self.chosen["crops"].value
-        # ``features`` counts two clips of a video.
+        # ``features`` times two clips per video.
         probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
         page = self.subject.drawn * timing.features(1) + PAGE_SECONDS
         return tested * timing.features(views / 2) + probe + page

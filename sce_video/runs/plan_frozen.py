@@ -47,24 +47,24 @@ from sce_video.utils.command import Progress
 from sce_video.utils.run_files import KNOWN_FEATURES, split_pool
 from sce_video.utils.stored_arguments import constructor_parameters
 
-#: Largest number of frames in an image network's clip
+#: Largest number of frames per clip for an image network
 _IMAGE_FRAMES = 8
-#: Largest length of an image network's clip in seconds. Motion needs frames that differ.
+#: Largest clip duration in seconds for an image network. Motion needs frames that differ.
 _IMAGE_SECONDS = 2.56
 #: Largest number of clips per video on a GPU
 _CLIPS = 10
 #: Largest number of clips per video without a GPU
 _CLIPS_ON_CPU = 5
-#: Largest number of compared videos. The 95 % interval then extends at most three points to each
-#: side.
+#: Largest number of videos to compare on. The 95 % interval then extends at most three points to
+#: each side.
 _COMPARED = 1000
-#: Number of videos that are embedded to measure the time if nothing can be compared
+#: Number of videos embedded to measure the time if there is nothing to compare
 _TIMED = 4
-#: Number of videos per batch, which limits the memory
+#: Number of videos per batch, small enough to limit memory
 _BATCH = 8
 #: Number of views per forward pass
 _MAX_VIEWS = 32
-#: Weight decay if nothing can be compared
+#: Weight decay if there is nothing to compare
 _USUAL_L2 = 0.1
 
 
@@ -225,11 +225,11 @@ class FrozenFit:
             title = "features of labelled videos:"
             progress = Progress(len(drawn), title, unit="videos", quiet=True)
             begun = time.monotonic()
-            # mmengine looks datasets and samplers up in the default scope.
+            # mmengine looks up datasets and samplers in the default scope.
             with DefaultScope.overwrite_default_scope("sce_video"):
                 batches = build_eval_dataloader(loader, 0)
                 rows = collect_rows(encoder, batches, rows_of, progress)
-        assert rows is not None  # a single process plans
+        assert rows is not None  # planning uses a single process
         each = (time.monotonic() - begun) / len(drawn)
         if len(times) == 1:
             self._check_hours(each, len(drawn))

@@ -60,27 +60,27 @@ from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
 #: Method whose network learns from a teacher
 DISTILL = "distill"
-#: Short side in pixels from which the public teacher is used. Its input has 224 pixels, so smaller
-#: videos would be enlarged more than twice.
+#: Smallest short side in pixels for the public teacher. Its input size is 224 pixels, so smaller
+#: videos would be enlarged by more than a factor of two.
 _LEAST_SIDE = 112
-#: Number of videos from which training from scratch gets no warning. J-HMDB's 928 videos are too
-#: few, and the smallest dataset of the paper has 240,000. The limit in between is not measured.
+#: Smallest number of videos for training from scratch without a warning. J-HMDB's 928 videos are
+#: too few, and the smallest dataset in the paper has 240,000. The value in between is a guess.
 _FEW_VIDEOS = 10_000
-#: Size of a clip from which SCE is trained with the paper's views
+#: Smallest clip size for which SCE is trained with the paper's views
 _LARGE_SIZE = 224
 #: Largest number of videos compared with random weights at the end
 _MAX_COMPARED = 256
 #: Smallest number of these videos, because with fewer the comparison is inconclusive
 _MIN_COMPARED = 32
-#: Share of a budget for this comparison
+#: Share of the time budget for this comparison
 _COMPARED_SHARE = 0.05
-#: Number of videos that the run's page embeds and draws
+#: Number of videos embedded and shown on the run's page
 _PAGE_VIDEOS = 64
-#: Seconds that the page needs in addition
+#: Additional seconds needed for the page
 _PAGE_SECONDS = 10.0
-#: Largest factor by which other programs are assumed to slow the page down
+#: Largest assumed factor by which other programs slow down writing the page
 _MAX_SLOWNESS = 20.0
-#: Number of steps without a budget, for a run that starts from a network
+#: Number of steps for a run that starts from a network if there is no time budget
 _STEPS_TO_CONTINUE = 2000
 #: Row of the plan that states this network
 _SOURCE = "starts from"
@@ -128,7 +128,7 @@ def choose_road(
     method, why = default_method(machine, given)
     if options.start is not None:
         return Road(method, why)
-    # A student starts from the image network, so it cannot have these settings.
+    # A student starts from the image network, which fixes these settings.
     own_network = {"width", "hidden", "embedding", "queue", "momentum"} & {*given}
     if own_network or not has_public_teacher():
         return Road(method, why, remarks=_warn(options, facts))
@@ -178,13 +178,14 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     """
     planning, worked = time.monotonic(), time.process_time()
     run = _Pretraining(options)
-    # Measure with the chosen network and batch. The speed determines the number of epochs.
+    # Measure the speed with the chosen network and batch, because it determines the number of
+    # epochs.
     first = run.config()
     timing = measure(first, run.teacher)
-    # Compute the teacher before training, so that unsuitable videos are reported early.
+    # Compute the teacher's features before training, so that unsuitable videos are reported early.
     taught = 0.0 if run.teacher is None else run.teacher.seconds(first)
     now = time.monotonic()
-    # The ratio of wall-clock to processor time shows how much other programs slow this one down.
+    # The ratio of wall-clock to processor time shows how much other programs slow down this one.
     slowness = (now - planning) / max(time.process_time() - worked, 1e-3)
     costs = run.costs(timing, now - begun, taught, slowness)
     epoch_seconds = timing.epoch(run.machine.cores, first.train_dataloader.num_workers)
@@ -329,7 +330,7 @@ class _Pretraining:
         compared = min(most, videos)
         page = _PAGE_SECONDS * min(_MAX_SLOWNESS, max(1.0, slowness))
         page += min(_PAGE_VIDEOS, videos) * timing.features(networks=1)
-        # The comparison includes the teacher, which embeds the compared videos again.
+        # The comparison includes the teacher, which has to embed the compared videos again.
         comparison = compared * each + taught * compared / videos
         evaluated = 0 if self.held is None else self.held.evaluated
         evaluation = evaluated * timing.features(networks=1)
@@ -361,7 +362,7 @@ class _Pretraining:
         least = _STEPS_TO_CONTINUE
         if self.start is None:
             least = least_steps(self.machine, self.chosen["width"].value)
-        # The budget includes an evaluation at the start and the usual number of later ones.
+        # The budget covers one evaluation at the start and the usual number during training.
         other = costs.before + costs.after + (1 + EVALUATIONS) * costs.evaluation
         choice = choose_epochs(steps, least, self.options.hours, seconds, other)
         if self.student is not None and choice.value > MOST_EPOCHS:
@@ -376,7 +377,7 @@ class _Pretraining:
         if self.teacher is not None:
             data["model.teacher_channels"] = self.teacher.channels
         config = filled_recipe(self.base, self.chosen, data, self.options.out)
-        config.fit_queue = False  # the queue matches the videos already
+        config.fit_queue = False  # the queue already matches the videos
         for step in config.train_dataloader.dataset.pipeline:
             if step.type == "DecodeClips":  # the paper's recipes keep repeated frames
                 step.skip_repeats = True

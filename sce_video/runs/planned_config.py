@@ -49,12 +49,12 @@ from sce_video.utils.run_files import CONFIG, RANDOM, RUN_JSON, is_model
 from sce_video.utils.storage import STORES, trusted_stores
 from sce_video.utils.stored_arguments import constructor_parameters, takes_words
 
-#: Registries of classes that a plan may add to its recipe, which exclude trackers and loops
+#: Registries whose classes a plan may add to its recipe. Trackers and loops are excluded.
 _ADDED = (
     *(DATASETS, HOOKS, METRICS, MODELS, TRANSFORMS),
     *(OPTIM_WRAPPERS, OPTIM_WRAPPER_CONSTRUCTORS),
 )
-#: Settings that locate the run and its videos
+#: Settings that say where the run and its videos are
 _OF_THE_RUN = (
     *("ann_file", "class_file", "data_root", "extensions", "run_dir"),
     *("teacher_checkpoint", "work_dir"),
@@ -103,7 +103,7 @@ def resumable_config(
             break
     else:
         return cfg
-    # A different length is allowed, because the schedules are stretched.
+    # A resumed run may have another length, because its schedules are stretched.
     changed = [d for d in changed if d.key != "train_cfg.max_epochs"]
     if changed:
         shown = "; ".join(map(str, changed[:5]))
@@ -177,13 +177,13 @@ def planned_config(
     base = load_config(recipe)
     if problem := _other_shape(stored, base):
         raise ValueError(f"{path} does not describe a run: {problem}. {advice}")
-    for name in ("experiment_name", "launcher"):  # an earlier start has set them
+    for name in ("experiment_name", "launcher"):  # an earlier start may have set them
         stored.pop(name, None)
-    # The caller decides from which checkpoint the run continues, because the file is not trusted.
+    # The caller decides which checkpoint to resume from, because the file is not trusted.
     stored |= {"load_from": None, "resume": False}
     named = dict(stored)
-    # A run that started from a network states its backbone and the path of its file. A name on the
-    # hub or a URL must not pass, because it would cause a request.
+    # A run that started from a network states its backbone and the path to its file. Refuse a hub
+    # name or a URL, because loading it would send a request.
     if "pretrained" in named and (model := at(stored, "model", dict)) is not None:
         model["backbone"] = checked_backbone(at(model, "backbone"))
         named["model"] = {key: value for key, value in model.items() if key != "backbone"}

@@ -45,7 +45,7 @@ from sce_video.utils.files import write_text
 from sce_video.utils.run_files import CONFIG
 from sce_video.utils.tensors import cudnn_benchmark
 
-#: Number of timed steps, after one that is not timed
+#: Number of timed steps, after one untimed step
 _STEPS = 3
 #: Largest number of decoded videos
 _DECODED = 12
@@ -124,7 +124,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
     ]
     first = torch.zeros(batch, dtype=torch.int64)  # any labels, videos and clips will do
     seeds, taken = torch.arange(batch), []
-    # mmaction2's recogniser looks names up in the default scope.
+    # mmaction2's recogniser looks up names in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     tuned = cudnn_benchmark(bool(cfg.get("env_cfg", {}).get("cudnn_benchmark")))
     with cores_for_workers(cfg.train_dataloader.num_workers), scope, tuned:
@@ -146,7 +146,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
                 model.discard_step()
             else:
                 model.zero_grad()
-    return median(taken[1:])  # the first step allocates memory, compiles and tunes cuDNN
+    return median(taken[1:])  # the first step allocates memory, compiles, and tunes cuDNN
 
 
 def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
@@ -271,7 +271,7 @@ def filled_recipe(
     names = available_settings(base, known_keys)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     options = options_of_settings(base, values) | dict(data)
-    # torch does not allow persistent workers if there are no workers.
+    # torch refuses persistent workers if there are no workers.
     if "workers" in values and not values["workers"]:
         options["train_dataloader.persistent_workers"] = False
     if chosen["precision"].value != "float32":

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from sce_video.pages.compare_page import Chance
     from sce_video.runs.planned_training import RunFolder
 
-#: Page that compares all seeds, in the folder that contains their runs
+#: Page that compares all seeds, in the folder of their runs
 COMPARISON = "compare.html"
-#: Method whose recipe declares every setting, except the settings of distill
+#: Method whose recipe declares every setting except those of distill
 _USUAL_METHOD = "sce"
 
 
@@ -205,7 +205,7 @@ def _train(
         stopped = getattr(runner.train_loop, "stopped_by", None) is not None
         if stopped:
             break
-        del runner  # frees its memory before the next network is built
+        del runner  # free its memory before building the next network
     messages = {folder: kept_message(folder) for folder in folders}
     kept_lines = tuple(f"{folder}: {text}" for folder, text in messages.items() if text)
     if stopped or len(runs) < 2:

@@ -21,7 +21,7 @@ from sce_video.utils.run_files import check_run_folder, is_run_folder
 if TYPE_CHECKING:
     from sce_video.pages.compare_page import Chance
 
-#: Title by which a report is recognised before it is replaced
+#: Title by which an existing report is recognised, so that it may be replaced
 TITLE = "Results compared with those of the paper"
 
 
@@ -55,7 +55,7 @@ def report(options: ReportOptions) -> ReportResult:
     collection = collect_results(options.sources)
     pages: tuple[Path, ...] = ()
     if runs:
-        # Imported here, because a table of results does not need torch.
+        # Imported here, because a results table does not need torch.
         from sce_video.runs.page import PageOptions, write_run_page
 
         features = None if options.features is None else Path(options.features)
@@ -110,7 +110,7 @@ def render_html(report: Report) -> str:
 
 def render_markdown(report: Report) -> str:
     """Return the report as Markdown, with tables in GitHub's format."""
-    from markupsafe import Markup  # imported here, like jinja2, because only reports need it
+    from markupsafe import Markup  # imported here, because only reports need it
 
     def literal(text: str) -> Markup:
         """Escape text so that Markdown shows it unchanged, in one line."""

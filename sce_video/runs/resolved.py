@@ -22,9 +22,9 @@ from sce_video.engine.recipes import find_recipe, shipped_folder
 from sce_video.runs.configs import training_config
 from sce_video.utils.records import at
 
-#: Source of values that neither a file nor an option states, for example the work folder
+#: Source of values that neither a file nor an option sets, for example the work folder
 COMMAND = "sce-video train"
-#: Largest length of ``KEY = VALUE`` up to which a section's sources are aligned
+#: Sources are aligned within a section unless ``KEY = VALUE`` is longer than this.
 _ALIGNED = 88
 
 
@@ -91,8 +91,8 @@ def resolved(
 ) -> ResolvedRecipe:
     """Resolve the config of a training run, and find the source of each value, without training.
 
-    The config equals the one that training with these options uses. Variables in config files that
-    no part of training reads are left out.
+    The config equals the one that training with these options uses. Config-file variables that
+    training does not read are left out.
 
     Args:
         config: Config file, name of a recipe, or config.
@@ -122,7 +122,7 @@ def resolved(
             try:
                 with _quiet():
                     without = _values(training_config(config, cfg_options=cfg_options, **others))
-            except (ValueError, OSError):  # training is impossible without this option
+            except (ValueError, OSError):  # this option is required for training
                 without = before
             changed = [p for p in values if p not in without or without[p] != values[p]]
             by_option |= dict.fromkeys(changed, f"--{name.replace('_', '-')}")

@@ -24,7 +24,7 @@ from sce_video.utils.metric_names import is_trivial
 from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 
-#: File in the folder of a split that identifies the settings of its run
+#: File in a split's folder that identifies the settings of its run
 SETTINGS = "split_settings.json"
 #: File in the work folder with the metrics of all splits
 SUMMARY = "splits.json"
@@ -49,7 +49,7 @@ def for_split(cfg: Config, split: int | str) -> Config:
             "like train_split1.txt"
         )
     cfg = copy.deepcopy(cfg)
-    # Match split1 but not split10.
+    # Match split1, but not split10.
     pattern, renamed = re.compile(rf"split{re.escape(str(own))}(?![0-9A-Za-z])"), 0
     for _, node in walk_dicts(cfg._cfg_dict, ()):
         if at(node, "ann_file", str) is not None:
@@ -127,7 +127,7 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     """Train or resume. Then test the best epoch, if there is one, and the last epoch."""
     cfg = copy.deepcopy(cfg)
     cfg.work_dir = str(folder)
-    # Resuming with an empty folder starts a new run.
+    # Resuming in an empty folder starts a new run.
     cfg.resume, cfg.load_from = True, None
     stopped_by = getattr(launch.run_training(cfg).train_loop, "stopped_by", None)
     if stopped_by is not None:

@@ -167,12 +167,12 @@ def _in_our_layout(name: str) -> tuple[str, Content]:
             f"exported networks cannot be read from an object store. Copy the folder {name} to "
             "this machine"
         )
-    # Use a local copy of a URL, because the run's config names the path and must cause no request.
+    # Download a URL first, because the run's config names the path and must not trigger a request.
     path = os.path.abspath(local_copy(found))
     try:
         content = load_checkpoint_file(path)
     except ValueError:
-        # PyTorch Lightning's files also contain hyper-parameters and callbacks, which are skipped.
+        # PyTorch Lightning files also contain hyper-parameters and callbacks, which are skipped.
         content = load_third_party_checkpoint(path)
     weights = checkpoint_weights(content)
     if weights and all(key.startswith(_HEADS) for key in weights):
@@ -191,13 +191,13 @@ def _checked_network(backbone: Mapping[str, Any], content: Content, name: str) -
         ValueError: If the backbone cannot be built, or a weight is missing or has another shape.
     """
     weights = checkpoint_weights(content)
-    # Third-party encoders can be built without memory. Other networks compute while they are built.
+    # Third-party encoders can be built without memory. The constructors of other networks compute.
     imported = backbone["type"].endswith(("HFEncoder", "TimmEncoder"))
     device = torch.device("meta" if imported else "cpu")
     try:
         with bounded_network(weights), device, torch.random.fork_rng(devices=[]):
             model = nn.ModuleDict({"backbone": MODELS.build(backbone)})
-    except Exception as error:  # a wrong argument can raise any error inside a network
+    except Exception as error:  # a network may raise any error for a wrong argument
         raise ValueError(f"cannot build the network of {name}: {error}") from error
     check_backbone_weights(model, content, name)
     if (channels := backbone.get("in_channels", 3)) != 3:
@@ -207,7 +207,7 @@ def _checked_network(backbone: Mapping[str, Any], content: Content, name: str) -
 
 # -- files from other code bases -----------------------------------------------------------------
 
-#: Layout of a file by the end of its first convolution's name. All other files are torchvision's.
+#: File layout by the end of the first convolution's name. All other files are torchvision's.
 _FIRST_WEIGHTS = {
     "s1.pathway0_stem.conv.weight": "slowfast",
     "blocks.0.conv.weight": "pytorchvideo",
@@ -216,7 +216,7 @@ _FIRST_WEIGHTS = {
 }
 _IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 _KINETICS = dict(mean=(0.43216, 0.394666, 0.37645), std=(0.22803, 0.22145, 0.216989))
-#: Input of each network, which the files do not state. Sources: torchvision's
+#: Input for each network, because the files do not state it. Sources: torchvision's
 #: references/classification, models/video/resnet.py and s3d.py (15 frames per second; S3D is tested
 #: with 128 frames, which do not fit into memory in training), and SlowFast's
 #: configs/Kinetics/SLOW_8x8_R50.yaml (every eighth frame at 30 frames per second)
@@ -232,7 +232,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
 }
 #: Beginnings of the names of classifier weights in these layouts
 _HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
-#: First convolutions in files of tools/convert, whose names show depth and width
+#: First convolutions in tools/convert files, where depth and width follow from the names
 _OWN_STEMS = ("backbone.conv1.weight", "conv1.weight")
 #: Version of the converted files. Increase it when they change.
 _FORMAT = 1

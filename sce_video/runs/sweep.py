@@ -39,9 +39,9 @@ from sce_video.runs.sweep_plan import (
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.files import check_regular, regular_file, write_json
 
-#: Number of bytes at the end of a log in which the error is searched
+#: Number of bytes at the end of a log that are searched for the error
 _TAIL = 20_000
-#: Seconds between two checks whether to stop
+#: Seconds between two checks for a request to stop
 _LOCK_SECONDS = 1.0
 #: ``ValueError: text`` in a traceback, or ``train.py: error: text`` from a tool. The lines that
 #: torchrun adds (``ChildFailedError:``, ``error_file: <N/A>``) are less informative.
@@ -92,7 +92,7 @@ def sweep(options: SweepOptions) -> SweepResult:
     sweeps = _selected([read_sweep(file) for file in files], options)
     cells = plan(sweeps, out, options.pretrain_options, options.evaluate_options, root)
     number, count = options.part
-    work = chains(cells)[number - 1 :: count]  # every count-th chain
+    work = chains(cells)[number - 1 :: count]  # every ``count``-th chain
     steps = [step for chain in work for step in chain]
     if options.list_steps:
         return SweepResult(out, _states(out, steps), {})
@@ -238,7 +238,8 @@ class SweepRunner:
         futures: list[Future[list[Step]]] = []
 
         def run_chain(chain: Sequence[Step]) -> list[Step]:
-            # The number of a thread, slot_0, slot_1, ..., determines its share of cores and GPUs.
+            # Each thread is named slot_0, slot_1, .... Its number determines its share of cores and
+            # GPUs.
             slot = int(threading.current_thread().name.removeprefix("slot_"))
             return self._run_chain(chain, self.environment(slot))
 
@@ -249,7 +250,7 @@ class SweepRunner:
             if signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores SIGHUP
         }
         try:
-            # Submit inside the try block, because a signal may arrive between two submissions.
+            # Submit inside the try block, because a signal may arrive between two submits.
             futures.extend(pool.submit(run_chain, chain) for chain in chains)
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
@@ -280,7 +281,7 @@ class SweepRunner:
         except KeyboardInterrupt:
             with self._mutex:
                 for process in self._running:
-                    with suppress(ProcessLookupError):  # the process may have ended just now
+                    with suppress(ProcessLookupError):  # the process may have just ended
                         os.killpg(process.pid, signal.SIGKILL)
             wait(futures)
             raise
@@ -316,7 +317,8 @@ class SweepRunner:
         for command in step.commands:
             name = command[2] if command[0] == "-m" else command[0]
             self.report(f"start   {step.folder}: {name}")
-            # Search only the new part of the log, because an earlier attempt wrote to it, too.
+            # Search only what this attempt adds to the log, because an earlier one wrote to it,
+            # too.
             begin = log.stat().st_size if log.is_file() else 0
             status = self._call(command, log, environment)
             if self._stopping.is_set():
@@ -349,7 +351,8 @@ class SweepRunner:
             launcher = ["-m", "torch.distributed.run", "--standalone", *options]
             full = [*launcher, *full, "--launcher", "pytorch"]
         with open(log, "ab", opener=regular_file) as file:
-            # In its own session, the command does not receive Ctrl-C. This process asks it to end.
+            # In its own session, the command does not receive Ctrl-C, so this process asks it to
+            # stop.
             process = subprocess.Popen(
                 [sys.executable, *full],
                 stdout=file,
@@ -371,7 +374,7 @@ class SweepRunner:
 def _error_line(log: Path, begin: int) -> str:
     """Return the last line that states an error or, if there is none, the last line.
 
-    Only the part of the log from byte ``begin`` on is searched.
+    Only the log from byte ``begin`` on is searched.
     """
     with open(log, "rb", opener=regular_file) as file:
         file.seek(max(begin, log.stat().st_size - _TAIL))
@@ -380,6 +383,6 @@ def _error_line(log: Path, begin: int) -> str:
     errors = [number for number, line in enumerate(lines) if _ERROR.search(line)]
     if not errors:
         return (lines or ["its log is empty"])[-1]
-    # A heading such as "wrong values in the config:" is followed by the first of these values.
+    # After a heading such as "wrong values in the config:", append the first of these values.
     last = errors[-1] + 1
     return " ".join(lines[last - 1 : last + lines[last - 1].endswith(":")])

@@ -17,9 +17,9 @@ A sweep file is Python, like a config::
 
 ``training`` states what an evaluation trains: ``none``, ``one`` (tools/train.py, then
 tools/test.py) or ``splits`` (sce-video finetune-splits, the three official splits). A step is
-identified by its settings, so columns share an evaluation, and points and sweeps share a
-pretraining run, if they need the same one. A point with ``columns=["K200"]`` has only this column,
-because each dataset has its own recipes.
+identified by its settings, so columns that need the same evaluation share it, and points and sweeps
+that need the same pretraining run share that. A point with ``columns=["K200"]`` has only this
+column, because each dataset has its own recipes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Point:
         config: Config of the pretraining run; None for the config of the sweep.
         options: Changes of this config, which are applied after the options of the sweep.
         checkpoint: Path of a checkpoint, or ``random``, to evaluate instead of a pretraining run.
-        published: Numbers from the sweep's ``source``, by name of the column.
+        published: Numbers from the sweep's ``source``, by column name.
         note: Remark that follows the title.
         columns: Names of the columns that the row has; empty for all.
     """
@@ -139,14 +139,14 @@ def read_sweep(path: str | Path) -> Sweep:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no sweep file at {path}")
-    from mmengine.config import Config  # takes seconds, so a missing file is reported first
+    from mmengine.config import Config  # slow, so a missing file is reported first
 
     try:
         content = Config.fromfile(str(path)).to_dict()
-    except Exception as error:  # the file is code: it may raise anything
+    except Exception as error:  # the file is code, so it may raise anything
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"cannot read the sweep {path}: {first}") from error
-    content = {k: v for k, v in content.items() if not k.startswith("_")}  # helpers of the file
+    content = {k: v for k, v in content.items() if not k.startswith("_")}  # drop private variables
     stem = Path(path).stem
     try:
         sweep = read_record(Sweep, {"name": stem, "title": stem, **content})
@@ -235,7 +235,7 @@ def step_state(out: str | Path, step: Step) -> str:
                 pass
         except Timeout:
             return "running"
-        except OSError:  # another user's folder
+        except OSError:  # may be another user's folder
             pass
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"
@@ -286,7 +286,7 @@ def plan(
         before = None if point.checkpoint else planner.pretraining(config, options)
         for column in filter(point.has, sweep.columns):
             own = [*option_texts(column.options), *evaluate_options, of_seed]
-            # Columns of the same evaluation share a step and read different metrics from it.
+            # Columns that need the same evaluation share a step and read different metrics from it.
             step = planner.evaluation(
                 column.config or config,
                 own if column.config else [*options, *own],
@@ -306,7 +306,8 @@ def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
     """
     found: dict[str, list[Step]] = {}
     for cell in cells:
-        # The pretraining run leads its chain. An evaluation of given weights is a chain by itself.
+        # A pretraining run comes first in its chain. An evaluation of given weights is its own
+        # chain.
         first = cell.step.before or cell.step
         chain = found.setdefault(first.folder, [first])
         if cell.step not in chain:
@@ -335,7 +336,7 @@ class _Planner:
     def evaluation(
         self, config: str, options: list[str], training: str, of: Step | tuple[str, int]
     ) -> Step:
-        """Return the step that evaluates a pretraining, or a given checkpoint with a seed."""
+        """Return the step that evaluates a pretraining run, or a given checkpoint with a seed."""
         if isinstance(of, Step):
             before, known = of, of.folder
             checkpoint = _checkpoint_of(str(self.out / of.folder), of.result)
@@ -367,7 +368,7 @@ class _Planner:
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
-        # Include option names, because an option overrides what a checkpoint or a rule would set.
+        # Include option names, because options override what a checkpoint or a rule would set.
         keys = sorted(option.partition("=")[0] for option in options)
         text = json.dumps(
             [cfg._cfg_dict.to_dict(), [keys, *others]],

@@ -22,7 +22,7 @@ from sce_video.utils.files import write_json, write_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.utils.records import at
 
-#: Difference of all user datasets. It is omitted in cells without a published number.
+#: Difference reported for every user dataset. It is omitted in cells without a published number.
 _OWN = "states no benchmark"
 
 
@@ -132,7 +132,7 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
     same = [p for p in (*PAPER_RESULTS, *IMAGE_RESULTS) if p.is_of(result.benchmark)]
     named = [p for p in same if p.metric == metric]
     split = [p for p in named if p.split == result.split]
-    # A known result may be shown next to a number for another setting.
+    # A result may be shown next to a number that was published for another setting.
     if not same:
         texts.append(f"the paper has no number for: {describe_benchmark(result)}")
     elif not named:
@@ -240,9 +240,9 @@ def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
     for axis, column in zip(axes, sweep.columns, strict=True):
         _draw_column(axis, column.name, [row[column.name] for _, row in rows])
     axes[0].set_yticks(range(len(rows)), [point.name for point, _ in rows])
-    axes[0].set_ylim(len(rows) - 0.4, -0.6)  # puts the first point on top, as in the table
+    axes[0].set_ylim(len(rows) - 0.4, -0.6)  # put the first point on top, as in the table
     figure.suptitle(sweep.title, fontsize=11)
-    # All columns share one legend with each kind of mark once.
+    # All columns share one legend, which lists each kind of mark once.
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()

@@ -39,8 +39,8 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
 from sce_video.utils.storage import is_url
 
-#: Number of videos after which rank 0 lets the waiting ranks know that it is still working. A
-#: collective operation that waits for more than half an hour would end the run.
+#: Number of videos after which rank 0 signals the waiting ranks that it is still working. A
+#: collective operation that waited for more than half an hour would end the run.
 _VIDEOS_PER_SIGN = 32
 #: Largest number of processes that compute features on a GPU, each with a copy of the teacher
 _MOST_ON_GPU = 4
@@ -207,7 +207,7 @@ class StoredFeatures:
         self.workers = at(cfg, "train_dataloader.num_workers") or 0
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
-        #: Everything that the features depend on
+        #: Everything on which the features depend
         self.key: dict[str, Any] = {
             "sha256": file_sha256(self.teacher),
             "videos": _digest(self.paths),
@@ -238,7 +238,7 @@ class StoredFeatures:
 
     def _read(self, file: Path) -> Features:
         """Read the features in a file; raise ValueError if it is damaged."""
-        # Do not recompute silently, because hours of work may be in a file that can be repaired.
+        # Do not recompute silently, because the file may hold hours of work and be repairable.
         try:
             return read_features(file)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Places in a config, and changes of the values there as a user gives them.
+"""Places in a config, and user-specified changes to the values there.
 
 A place is a path of keys and numbers. In options and messages, an entry of a list is also selected
 by the name of its type: ``pipeline.RandomClips.num_frames`` instead of ``pipeline.1.num_frames``.

@@ -39,27 +39,27 @@ _REGISTRIES = (
     "MODELS METRICS MODEL_WRAPPERS WEIGHT_INITIALIZERS OPTIM_WRAPPER_CONSTRUCTORS "
     "PARAM_SCHEDULERS EVALUATOR TASK_UTILS VISUALIZERS LOG_PROCESSORS TRANSFORMS VISBACKENDS"
 ).split()
-#: Keys that the builders remove from a dict before they pass the rest to its class.
+#: Keys that builders remove from a dict before they pass the rest to the class.
 _BUILDER_KEYS = {"type", "_scope_", "_delete_", "init_cfg"}
-#: Further keys that the builder of these top-level settings removes.
+#: Additional keys that the builders of these top-level settings remove.
 _BUILDER_KEYS_OF = {
     "optim_wrapper": {"constructor", "paramwise_cfg"},
     "param_scheduler": {"convert_to_iter_based"},
     "custom_hooks": {"priority"},
     "default_hooks": {"priority"},
 }
-#: Keys that Runner reads from the whole config, in addition to the arguments of its constructor.
+#: Keys that Runner reads from the whole config, in addition to its constructor's arguments.
 _RUNNER_KEYS = set(
     "activation_checkpointing compile conv_2d custom_imports efficient_conv_bn_eval "
     "find_unused_parameters fit_queue global_batch keep_global_batch lora model_wrapper_cfg "
     "pretrained runner_type sync_bn teacher_checkpoint".split()
 )
 #: Keys that only this package's commands read. ``benchmark`` and ``split`` describe the provenance
-#: of a result, ``settings`` lists the places of settings (:mod:`~sce_video.engine.config.changes`),
-#: ``planned`` states whether ``pretrain`` or ``finetune`` has chosen all settings, and ``run_page``
-#: contains the options for a run's page.
+#: of a result, ``settings`` maps settings to their places
+#: (:mod:`~sce_video.engine.config.changes`), ``planned`` states whether ``pretrain`` or
+#: ``finetune`` has chosen all settings, and ``run_page`` contains the options for a run's page.
 _TOOL_KEYS = {"benchmark", "planned", "run_page", "settings", "split"}
-#: Hooks that mmengine's Runner registers by these names.
+#: Names under which mmengine's Runner registers hooks.
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
 
 
@@ -147,7 +147,7 @@ def registered(kind: Any) -> list[Any]:
     chains = [getattr(own_registry, part).chain() for part in _REGISTRIES]
     for chain in chains * 3:
         registry = next(chain, None)
-        if registry and kind in registry.module_dict:  # also a name with the user's module
+        if registry and kind in registry.module_dict:  # this includes a name with the user's module
             return [registry.module_dict[kind]]
         if registry and scope == registry.scope and name in registry.module_dict:
             return [registry.module_dict[name]]
@@ -211,7 +211,7 @@ def explain_unknown(
     return f"{known.owner} has no {part!r}; {hint}"
 
 
-#: The registry that builds a dict, by the last name of its path (without numbers).
+#: Registry that builds a dict, by the last name in the dict's path (without numbers).
 _BUILT = {
     name: registry
     for registry, names in {
@@ -232,7 +232,7 @@ _BUILT = {
     }.items()
     for name in names.split()
 }
-#: Packages whose annotations do not always state what their classes accept.
+#: Packages whose type annotations do not always match what their classes accept.
 _UNCHECKED = ("mmengine", "mmcv", "mmaction")
 
 
@@ -279,7 +279,7 @@ def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
 
 #: Similarity, from 0 to 1, above which an unused top-level key counts as a misspelling.
 _MISSPELLED = 0.75
-#: Suffixes of config files.
+#: Suffixes for config files.
 _FORMATS = (".py", ".json", ".yaml", ".yml")
 
 
@@ -307,7 +307,8 @@ def check_config(cfg: Config) -> None:
     faults, wrong = _unknown_top_level_keys(cfg), []
     for path, node in walk_dicts(cfg._cfg_dict, ()):
         known = known_keys(node, path)
-        # Changes of steps, RandomClips=dict(num_frames=16), that were not merged into any list
+        # Changes to steps, such as RandomClips=dict(num_frames=16), that were not merged into any
+        # list
         changes = (isinstance(v, dict) and "type" not in v for v in node.values())
         steps = (str(key)[:1].isupper() and bool(registered(key)) for key in node)
         if known is None and node and all(changes) and all(steps):

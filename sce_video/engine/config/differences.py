@@ -15,8 +15,8 @@ from typing import Any
 
 from sce_video.engine.config.snapshot import TRAINING, ConfigData, plain, type_of
 
-#: Keys at any depth that do not define a training run: paths, workers, devices, intervals of
-#: validation, the seed, and how the same numbers are computed (decoder, memory layout, chunks).
+#: Keys, at any depth, that do not define a training run: paths, workers, devices, validation
+#: intervals, the seed, and how the same values are computed (decoder, memory layout, chunks).
 _LEFT_OUT = re.compile(
     r".*_(file|root|dir|path)|actions|csv|out|dump|storage_options|block_size"
     r"|num_workers|persistent_workers|pin_memory|prefetch_factor|max_views|num_threads|backend|timeout"
@@ -25,9 +25,9 @@ _LEFT_OUT = re.compile(
 )
 #: Optimiser wrappers that differ only in arithmetic precision. The first one computes in float32.
 _WRAPPERS = ("OptimWrapper", "AmpOptimWrapper", "MixedPrecisionOptimWrapper")
-#: Key of the arithmetic precision in :class:`ConfigDifference`.
+#: Key for the arithmetic precision in :class:`ConfigDifference`.
 PRECISION = "optim_wrapper.dtype"
-#: Hooks that do not change weights, because they only log, write files and evaluate.
+#: Hooks that only log, write files and evaluate, so they do not change weights.
 _LOGGING_HOOKS = (
     *("AlarmHook", "BadFileHook", "BudgetHook", "ChanceLevelHook", "CheckpointHook", "LoggerHook"),
     *("LogReductionHook", "MirrorHook", "OnlineEvaluationHook", "ProgressHook"),
@@ -74,7 +74,8 @@ def differences(
         values = [side.get(path, _ABSENT) for side in (own, theirs)]
         if _ABSENT in values:
             owner = (*path[:-1], "type")
-            # Use defaults of the recipe's class only, because the other config may be untrusted.
+            # Use only the defaults of the recipe's class, because the other config may be
+            # untrusted.
             known = owner in theirs and owner in own and own[owner] == theirs[owner]
             default = _default(theirs[owner], path[-1]) if known else None
             values = [default if value is _ABSENT else value for value in values]
@@ -114,7 +115,7 @@ def _flat(
     if isinstance(node, dict) and node:
         for key, value in node.items():
             if key == "type":
-                # A table contains the same packets as the files, so its dataset is the same.
+                # A table contains the same packets as the files, so both count as the same dataset.
                 kind = str(value).rpartition(".")[2]
                 yield (*path, key), "VideoDataset" if kind == "LanceVideoDataset" else kind
             elif key == "batch_size" and "test_dataloader" in keys:

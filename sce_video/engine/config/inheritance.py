@@ -38,8 +38,8 @@ class StepError(ValueError):
 # -- sources of values ---------------------------------------------------------------------------
 
 
-#: The file or option that sets each value of a config, by path of keys and numbers. It applies to
-#: everything below its path, except where a longer path has its own source.
+#: The file or option that sets each config value, by its path of keys and numbers. A source applies
+#: to everything below its path, unless a longer path has its own source.
 Sources = dict[tuple[str, ...], str]
 
 
@@ -122,8 +122,8 @@ def _read_with_bases(path: str, sources: Sources | None = None) -> _Content:
     if not path.endswith((".py", ".json", ".yaml", ".yml")):
         raise OSError(f"only .py, .json, .yaml and .yml files can be read as a config, got {path}")
     inherited, texts = ConfigDict(), []
-    # A copy of the file gets the values of {{fileDirname}} and {{$VARIABLE:default}}, and
-    # placeholders for {{_base_.name}}, whose values are known only after the bases are read.
+    # In a copy of the file, fill in {{fileDirname}} and {{$VARIABLE:default}}, and use placeholders
+    # for {{_base_.name}}, whose values are known only after the bases are read.
     with tempfile.TemporaryDirectory() as folder:
         filled = str(Path(folder, f"config{Path(path).suffix}"))
         Config._substitute_predefined_vars(path, filled)
@@ -162,7 +162,7 @@ def _base_file(name: str, path: str) -> tuple[str, str | None]:
     package, external, config = name.partition("::")
     if not external:
         return os.path.join(os.path.dirname(path), name), None
-    if package == "sce_video":  # its recipes may be in a checkout, and their names need no scope
+    if package == "sce_video":  # its recipes may be in a checkout, and need no scope
         return str(recipes_folder() / config), None
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
@@ -249,7 +249,7 @@ def _merge_into_step(steps: list, step: str, change: Any, path: tuple[str, ...])
 def _note_file(sources: Sources, file: str, changes: dict, base: dict) -> None:
     """Record what a child config sets. The config has not been merged into its base yet."""
     text = read_text(file, errors="replace")
-    # A file may reuse whole lists and dicts of its bases: pipeline=_base_.train_pipeline.
+    # A file may reuse whole lists and dicts from its bases: pipeline=_base_.train_pipeline.
     variables = {
         name: base[name]
         for name in re.findall(r"\b_base_\.(\w+)", text)

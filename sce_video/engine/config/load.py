@@ -77,11 +77,12 @@ def load_config(
     """
     cfg = copy.deepcopy(path) if isinstance(path, Config) else _read(find_recipe(path))
     options = [
-        # Find the places first, because an option may change a type that another option names.
+        # Find all places first, because one option may change a type by which another finds its
+        # place.
         (numbered_path(cfg, key.split(".")), key, value)
         for key, value in _flat(cfg, parse_options(cfg_options or {}))
     ]
-    # Set types first, because a type decides which keys its dict accepts.
+    # Set types first, because a dict's type decides which keys it accepts.
     options.sort(key=lambda option: option[0][-1] != "type")
     begun: set[tuple[str, ...]] = set()
     for parts, key, value in options:
@@ -130,7 +131,8 @@ def _read(path: str | Path, sources: Sources | None = None) -> Config:
         lines = [f"{f.filename}, line {f.lineno}" for f in frames if f.name == "<module>"]
         where, reason = lines[-1] if lines else str(path), str(error)
         if not reason and frames[-1].filename.endswith("lazy.py"):
-            # mmengine does not import what such a config imports, but uses it as a class name.
+            # mmengine does not execute the imports in such a config, but uses the names as class
+            # names.
             reason = (
                 "this config calls something that it imports, but mmengine treats the imports of a "
                 "config as class names. Add _base_ = [] to the file to import as usual"
@@ -282,7 +284,7 @@ def options_of_settings(cfg: Config, values: Mapping[str, object]) -> dict[str, 
 
     Args:
         cfg: Config of a recipe, which declares the settings.
-        values: New values by name of the setting.
+        values: New values by setting name.
 
     Raises:
         ValueError: If the recipe does not have a setting with this name.
@@ -305,7 +307,7 @@ def recipe_config(name: str, options: Mapping[str, object]) -> ConfigData:
         name: Name of the recipe. ``sce_r3d18_8xb64-8x224-200e_k400`` trains on 8 processes.
         options: Settings that a row of an ablation table changes, by key.
     """
-    cfg = load_config(recipe_names()[name], options)  # a path, so no other file has precedence
+    cfg = load_config(recipe_names()[name], options)  # as a path, no other file takes precedence
     processes = re.search(r"_(\d+)xb\d+-", name)
     own_batch = at(cfg, "train_dataloader.batch_size", int) or 1
     return resolved_config(cfg, int(processes[1]) * own_batch if processes else None)

@@ -19,11 +19,11 @@ from sce_video.utils.records import at
 
 #: A config, or a part of it, as JSON data.
 ConfigData = dict[str, Any]
-#: Key of the JSON text in the ``meta`` of a checkpoint.
+#: Key of the JSON text in a checkpoint's ``meta``.
 SNAPSHOT = "config"
-#: Largest length of a config text. Parsing a longer one could exhaust memory.
+#: Maximum length of a config text. Parsing a longer one could exhaust memory.
 _MAX_CHARACTERS = 2**21
-#: Top-level keys that define a training run. The other keys are paths, validation and test, the
+#: Top-level keys that define a training run. The other keys concern paths, validation, tests, the
 #: machine and logging.
 TRAINING = (
     *("model", "data_preprocessor", "train_dataloader", "train_cfg", "optim_wrapper"),
@@ -35,8 +35,8 @@ TEST = (
     *("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator"),
     "custom_imports",
 )
-#: Hook that scales the learning rate with the batch, and the batch that a rate is meant for if the
-#: hook's config does not state one.
+#: Hook that scales the learning rate with the batch size, and the batch size assumed for a rate if
+#: the hook's config does not state one.
 _SCHEDULES = "ScheduleHook"
 _SCHEDULES_BASE_BATCH = 256
 
@@ -126,7 +126,7 @@ def recorded_training(content: Mapping[str, object]) -> dict[str, Any] | None:
     record = at(content, "meta.training", dict)
     if record is None:
         return None
-    with suppress(ValueError):  # The record of an exported network contains its config already.
+    with suppress(ValueError):  # The record of an exported network already contains its config.
         return {"config": stored_config(content, ""), **record}
     return record
 
@@ -243,6 +243,6 @@ class _Literals(ast.NodeTransformer):
         return self.visit(node.args[0])
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if isinstance(node.ctx, ast.Load) and node.id in ("inf", "nan"):  # as repr() writes them
+        if isinstance(node.ctx, ast.Load) and node.id in ("inf", "nan"):  # written so by repr()
             return ast.copy_location(ast.Constant(float(node.id)), node)
         return node

@@ -26,14 +26,14 @@ from sce_video.utils.files import read_json_lines
 from sce_video.utils.records import at
 from sce_video.utils.run_files import ALARMS, METRICS
 
-#: Logged values of one row, by name.
+#: Values in one row of the log, by name.
 Row = Mapping[str, Any]
-#: Number of successive rows without its condition after which an alarm ends. There are several, so
-#: that a value that hovers around its threshold is not reported again and again.
+#: An alarm ends when its condition has not been met for this many rows. A single row is not enough,
+#: because a value that hovers around its threshold would be reported again and again.
 _ROWS_TO_CLEAR = 10
-#: Range of the learning rates for 256 samples in the papers' recipes, with a margin factor of 5.
+#: Range of learning rates per 256 samples in the papers' recipes, widened by a factor of 5.
 LR_PER_256 = {"SGD": (0.01, 6.0), "LARS": (0.06, 18.0)}
-#: Largest share of the RGB-difference clips that may contain repeated frames.
+#: Maximum share of RGB-difference clips that may contain repeated frames.
 MAX_REPEATS = 0.25
 
 
@@ -41,7 +41,7 @@ def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True)
     """Write an alarm to ``alarms.jsonl`` on rank 0, and to the log unless ``to_log`` is False."""
     message = printable_utf8(alarm.message)
     if to_log:
-        # Log errors as warnings too, because mmengine's format adds a source line to errors.
+        # Log errors as warnings as well, because mmengine adds a source line to errors.
         runner.logger.warning(f"alarm {alarm.name}: {message}")
     _write_row(runner, iteration, {**alarm.row(), "message": message})
 
@@ -64,7 +64,7 @@ class Detector:
     name: ClassVar[str]
     active = False
     _rows_without = 0
-    #: Pairs (iteration, value) of the last iterations, by metric.
+    #: Pairs (iteration, value) from the last iterations, by metric.
     _recent: dict[str, deque[tuple[int, float]]] = field(default_factory=dict, init=False)
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Collapse(Detector):
     some networks, such as transformers, have similar features before they are trained.
 
     Attributes:
-        minima: Smallest healthy value by name of the metric.
+        minima: Smallest healthy value by metric name.
         share: Share of the largest value so far.
         steps: Iterations for which a metric must stay below both limits.
         first: Number of initial iterations that are ignored.
@@ -385,7 +385,7 @@ class AlarmHook(_DetectorHook):
         with suppress(OSError, ValueError):
             rows = read_json_lines(Path(runner.work_dir, ALARMS))
             known = {at(row, "message", str) for _, row in rows}
-        warnings = getattr(runner.train_loop, "warnings", ())  # the log contains them already
+        warnings = getattr(runner.train_loop, "warnings", ())  # the log already contains them
         logged = [warning for warning in warnings if isinstance(warning, Alarm)]
         found = evaluated_files(runner, self.max_compared_files)
         schedules = [hook for hook in runner.hooks if isinstance(hook, ScheduleHook)]

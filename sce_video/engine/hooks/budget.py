@@ -16,16 +16,16 @@ from sce_video.registry import HOOKS
 from sce_video.utils.records import at
 from sce_video.utils.run_files import HISTORY
 
-#: Points at which the speed is compared with the budget, as shares of its time or of the steps: the
-#: ends of the first three quarters, and the middle of the last one, when there is still time.
+#: When to compare the speed with the budget, as shares of its time or steps: after each of the
+#: first three quarters, and in the middle of the last one, when there is still time to react.
 CHECKS = (0.25, 0.5, 0.75, 0.875)
-#: Largest share of the budget by which the estimate may miss the budget.
+#: The estimate may miss the budget by up to this share of it.
 TOLERANCE = 0.1
-#: Smallest share of the budget over which the speed is measured, unless half of the steps are done
+#: Measure the speed over at least this share of the budget, unless half of the steps are done
 #: earlier.
 _MEASURED = 0.05
-#: Number of steps after which the processes of a distributed training run agree on the number of
-#: steps, for which they wait for each other.
+#: In a distributed run, the processes agree on the total number of steps only once in this many
+#: steps, because they have to wait for each other.
 _STEPS_PER_AGREEMENT = 10
 
 

@@ -90,7 +90,7 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
     def _remove_outdated(self, runner) -> None:
         several = getattr(self, "best_ckpt_path_dict", {})
         best = {getattr(self, "best_ckpt_path", None), *several.values()}
-        # Keep files that have been written again since they were noted.
+        # Keep files that have been rewritten since they were noted.
         removed = sorted(self.file_backend.noted - {self.last_ckpt, *best})
         for path in removed:
             Path(path).unlink(missing_ok=True)
@@ -98,9 +98,9 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
         runner.call_hook("after_removal", names=[Path(path).name for path in removed])
 
 
-#: File in a mirror that names the machine whose training run copies to it.
+#: File in a mirror that names the machine whose training run writes to it.
 MARK = "mirror.json"
-#: Suffixes of the files in a work folder that are copied together with the checkpoints.
+#: Suffixes of the work folder's files that are copied together with the checkpoints.
 LOGS = (".py", ".json", ".jsonl", ".html")
 #: File in a work folder that is locked while a mirror is restored.
 _LOCK = "mirror.lock"
@@ -170,16 +170,16 @@ def restore_run(url: str, work_dir: str | Path) -> None:
         return path
 
     check_regular(folder / _LOCK, written=True)
-    # Without the lock of the folder, this could replace the files of a training run that uses it.
+    # Without a lock on the folder, this could replace the files of a run that is still training.
     with FileLock(folder / _LOCK), locked_folder(folder):
         local = find_checkpoints(folder)
         stored = [f for f in stored_checkpoints(url) if not local or _is_newer(f, local[0])]
         if not stored:
             return
-        # Download the logs first. If a download failed after the checkpoint, a resumed run would
-        # start with empty logs and later overwrite the full logs in the store.
+        # Download the logs first. If the checkpoint came first and a log then failed, a resumed run
+        # would start with empty logs and later overwrite the full logs in the store.
         for file in list_files(url):
-            # The resumed run knows the score of the best checkpoint, so it also needs its file.
+            # The resumed run knows the best checkpoint's score, so it also needs the file.
             if (file.name.endswith(LOGS) or file.name == KEPT) and file.name != MARK:
                 download(file)
         for path in map(download, stored):
@@ -246,7 +246,7 @@ class MirrorHook(Hook):
             self._thread = ThreadPoolExecutor(1, "mirror")
 
     def after_checkpoint(self, runner: Any, path: Path) -> None:
-        if self._thread is not None:  # It is None on other ranks, and without before_train.
+        if self._thread is not None:  # it is None on other ranks, and before training
             self._outdated.pop(path.name, None)
             self._waiting.append(path)
             self._thread.submit(self._copy, runner)

@@ -164,10 +164,10 @@ class LogReductionHook(Hook):
         if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
             _to_history(runner, before)
-            outputs.update(current)  # for the hooks that read or store them in this iteration
+            outputs.update(current)  # for hooks that read or store them in this iteration
 
     def before_checkpoint(self, runner) -> None:
-        """Complete the histories, which are part of the checkpoint. All ranks call this."""
+        """Add the waiting values to the histories in the checkpoint. All ranks call this."""
         _to_history(runner, self._read(runner) if self._waiting else ())
 
     after_train = before_checkpoint
@@ -253,7 +253,7 @@ class ProgressHook(Hook):
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         hub = runner.message_hub
-        # Counts must be integers, in mmengine and in checkpoints.
+        # mmengine and checkpoints require integer counts.
         spent = max(1, round(hub.get_scalar("train/time").current() * 1e6))
         waited = hub.get_scalar("train/data_time").current() * 1e6
         videos = runner.train_dataloader.batch_size * get_world_size()
@@ -267,7 +267,7 @@ class ProgressHook(Hook):
         self._log_waits(hub)
 
     def before_checkpoint(self, runner) -> None:
-        """Complete the history, which is part of the checkpoint."""
+        """Add the missing values to the history in the checkpoint."""
         if self._ended is not None:
             self._ended.synchronize()
         self._log_waits(runner.message_hub)
@@ -278,7 +278,7 @@ class ProgressHook(Hook):
             spent, waited, ended, begun = self._waiting[0]
             if begun is not None and not begun.query():
                 return
-            if ended is not None:  # the host's waiting costs nothing while the GPU still works
+            if ended is not None:  # waiting on the host costs nothing while the GPU is busy
                 waited = min(waited, 1e3 * ended.elapsed_time(begun))
             hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)
             self._waiting.popleft()
@@ -292,9 +292,9 @@ class ProgressHook(Hook):
         return event
 
 
-#: Names in a row for values of mmengine, because `time` in a row is the time of day.
+#: New names for mmengine's values in a row, where `time` already means the time of day.
 _RENAMED = {"time": "step_seconds", "data_time": "data_seconds"}
-#: Values of mmengine that are not metrics.
+#: Values logged by mmengine that are not metrics.
 _NO_METRICS = ("step", "epoch", "iter")
 
 

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.neighbours import ROW_BLOCK, nearest_neighbours, normalised
 
-#: Rows per cluster for computing cluster centres, because a random sample is sufficient
+#: Number of sampled rows per cluster, which is enough for computing cluster centres
 _ROWS_PER_CENTRE = 256
-#: Number of rows up to which all pairs are compared, because the time grows quadratically
+#: Largest number of rows for comparing all pairs, because the time grows quadratically
 EXACT_ROWS = 30_000
 #: Rows per cell if not all rows are compared
 _ROWS_PER_CELL = 1000
 #: Number of cosines computed at a time: 16 MB, most of which fits into the processor's cache
 _COSINES = 2**22
-#: Number of clusters up to which k-means++ draws the first centres, with one pass per centre
+#: Largest number of clusters for which k-means++ draws the first centres, one per pass
 _CAREFUL = 256
-#: Value of the byte that represents 1, the largest one in int8
+#: Byte value that represents 1: the largest int8
 _BYTE = 127.0
 _GONE = -4  # marks a removed cosine
 _EQUAL = 1e-6  # largest difference of a cosine from 1 that rounding may cause
@@ -51,9 +51,9 @@ def _cosines(x: Tensor, columns: Tensor) -> tuple[Tensor, float]:
     """
     if x.dtype != torch.int8:
         return x.float() @ columns.float(), 1.0
-    if torch.backends.mkldnn.is_available():  # 2 to 15 times as fast as without
+    if torch.backends.mkldnn.is_available():  # 2 to 15 times as fast
         return torch._int_mm(x, columns), _BYTE**-2
-    # Sums of up to 1,040 products of bytes are exact in float32.
+    # float32 sums of up to 1,040 byte products are exact.
     return (x.float() @ columns.float()).int(), _BYTE**-2
 
 
@@ -72,7 +72,7 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
     some = x[torch.randperm(len(x), generator=draw)[: _ROWS_PER_CENTRE * k]]
     sample = some.float() / (_BYTE if some.dtype == torch.int8 else 1.0)
-    rows = [0] if k <= _CAREFUL else list(range(k))  # the sample is shuffled already
+    rows = [0] if k <= _CAREFUL else list(range(k))  # the sample is already shuffled
     distance = 1 - sample @ sample[0]
     while len(rows) < k:  # k-means++ uses squared distances, which equal 2 - 2 cosine
         weights = distance.clamp_min(_EQUAL)
@@ -168,7 +168,8 @@ def nearest_in_cells(
         owners, order = gallery_owners[others].sort(stable=True)
         others = others[order]
         columns = gallery.index_select(0, others).T.contiguous()
-        # Cells of similar rows (flat frames) are large, but memory must not grow with them.
+        # Cells of similar rows (such as flat frames) are large, but memory use must not grow with
+        # them.
         for some in own.split(max(1, _COSINES // len(others))):
             similar, unit = _cosines(queries.index_select(0, some), columns)
             first = torch.searchsorted(owners, query_owners[some])

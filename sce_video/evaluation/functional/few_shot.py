@@ -18,7 +18,7 @@ from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.evaluation.functional.statistics import CONFIDENCE, check_class_numbers
 from sce_video.utils.tensors import float64_device
 
-#: Classifiers, in the order of the columns of :func:`few_shot_hits`.
+#: Classifiers, in the column order of :func:`few_shot_hits`.
 CLASSIFIERS = ("linear", "class_mean")
 
 
@@ -35,7 +35,7 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
             f"cannot draw {max(shots)} shots of each class, because class {int(classes[scarce])} "
             f"has only {int(counts[scarce])} labelled samples. Give fewer shots"
         )
-    # Every number of shots takes a prefix of the same permutation, so draws are nested.
+    # Every number of shots uses a prefix of the same permutation, so draws are nested.
     generator, order = torch.Generator().manual_seed(seed), []
     for label in classes:
         members = torch.nonzero(labels == label).flatten()

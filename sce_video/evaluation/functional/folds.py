@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: Value of ``folds`` for leave-one-group-out evaluation.
+#: ``folds`` value for leave-one-group-out evaluation.
 LEAVE_ONE_OUT = "loo"
-#: Smallest number of groups for which several groups share a fold by default.
+#: With at least this many groups, several groups share a fold by default.
 MANY_GROUPS = 20
 #: Default number of folds if several groups share a fold.
 DEFAULT_FOLDS = 10
@@ -106,7 +106,7 @@ def _dealt(labels: np.ndarray, groups: np.ndarray, folds: int, seed: int) -> np.
         own = slice(starts[number], starts[number + 1])
         classes, shares = kinds[own], counts[own] / totals[kinds[own]]
         held = filled[:, classes]
-        # A class with samples in one fold only could not be learned from the other folds.
+        # A class whose samples are all in one fold could not be learned from the other folds.
         alone = (held > 0) & ((held > 0).sum(axis=0) == 1) & (left[classes] == 1)
         cost = (held * shares).sum(axis=1).round(9) + len(totals) * alone.any(axis=1)
         fold = np.lexsort((filled.sum(axis=1).round(9), cost))[0]

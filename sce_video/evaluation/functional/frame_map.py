@@ -33,15 +33,16 @@ from sce_video.datasets.ava import Action
 from sce_video.evaluation.functional.statistics import percentile_ends, times_drawn
 from sce_video.utils.files import atomic_file
 
-Key = tuple[str, int]  # video id and second of the key frame
+Key = tuple[str, int]  # video id and key frame time in seconds
 Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]  # boxes (n, 4) and scores (n, 80)
 GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]  # boxes and their action ids
 
-#: Number of resamples, fewer than for other metrics, because each one accumulates all detections of
-#: 60 actions. For 100,000 detections, this takes half a minute on one core.
+#: Number of bootstrap resamples. It is lower than for other metrics, because each resample
+#: accumulates all detections of 60 actions, which takes half a minute on one core for 100,000
+#: detections.
 RESAMPLES = 500
-_BLOCK = 4_000_000  # maximum number of values in memory at a time
-#: Smallest overlap of a detection with a true box, as in the official evaluation.
+_BLOCK = 4_000_000  # maximum number of values held in memory
+#: Minimum overlap between a detection and a true box, as in the official evaluation.
 _IOU = 0.5
 
 
@@ -156,8 +157,8 @@ def evaluate_ava(
         raise ValueError("none of the actions is scored, so there is nothing to evaluate")
     width, keys = max(action.id for action in scored), sorted(ground_truth)
     names, of_key = np.unique(np.array([video for video, _ in keys]), return_inverse=True)
-    # Over all key frames, collect the scores of the M detections, the action lists of the G
-    # ground-truth boxes, the video of each, and the overlapping pairs.
+    # Over all key frames, collect the scores of M detections, the action lists of G ground-truth
+    # boxes, the video of each detection and box, and the overlapping pairs.
     tables, pairs = [np.zeros((0, width))], [np.zeros((0, 3))]
     labels: list[Sequence[int]] = []
     of_found: list[int] = []
@@ -222,8 +223,8 @@ def average_precision(scores: np.ndarray, hits: np.ndarray, count: int) -> float
         return math.nan
     ranked = hits[np.argsort(scores, kind="stable")[::-1]]
     precision = np.cumsum(ranked) / np.arange(1, len(ranked) + 1)
-    best = np.maximum.accumulate(precision[::-1])[::-1]  # best precision at this or higher recall
-    return float(best[ranked].sum() / count)  # every hit raises recall by 1 / count
+    best = np.maximum.accumulate(precision[::-1])[::-1]  # best precision at this recall or above
+    return float(best[ranked].sum() / count)  # each hit raises recall by 1 / count
 
 
 def _overlapping(found: np.ndarray, true: np.ndarray) -> np.ndarray:
@@ -252,7 +253,7 @@ def _hits(
     hits = np.zeros(len(scores), dtype=bool)
     chosen = of_action[true] & (scores[found] > -np.inf)
     found, true = found[chosen], true[chosen]
-    # A detection can match only the box of its first pair, so the order of detections is free.
+    # A detection can match only the box in its first pair, so the order of detections is free.
     found, best = np.unique(found, return_index=True)
     true = true[best]
     order = np.lexsort((found, -scores[found], true))
@@ -285,8 +286,8 @@ def _interval(
         for start in range(0, resamples, block):
             part = slice(start, start + block)
             ranks = np.cumsum(times[part, ranked], axis=1, dtype=np.int32)[:, found]
-            # A hit in a video that was drawn k times is k hits in succession. The last of them has
-            # the highest precision, so all k have the same monotone precision.
+            # A hit in a video that was drawn k times counts as k consecutive hits. The last one has
+            # the highest precision, so all k have the same interpolated precision.
             weights = times[part, ranked[found]]
             precision = np.cumsum(weights, axis=1) / np.maximum(ranks, 1)
             best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]

@@ -8,7 +8,8 @@ from torch import Tensor
 from sce_video.evaluation.functional.neighbours import check_features, rank
 from sce_video.utils.tensors import block_rows, float64_blocks
 
-#: Added to each share of a spectrum before its entropy (RankMe, eq. 1; in nats, not renormalised).
+#: Added to each share of a spectrum before computing the entropy (RankMe, eq. 1; in nats, not
+#: renormalised).
 _EPSILON = 1e-7
 
 
@@ -21,7 +22,7 @@ def rankme(features: Tensor) -> float:
     features that are not finite.
     """
     check_features(features, "features")
-    # R of a QR decomposition has the same singular values as the rows so far, at full precision.
+    # The R of a QR decomposition has the singular values of the rows so far, at full precision.
     triangle = features.new_empty((0, features.shape[1]), dtype=torch.float64)
     for block in float64_blocks(features):
         triangle = torch.linalg.qr(torch.cat([triangle, block]), mode="r").R
@@ -57,8 +58,7 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     spread /= len(clips)
     spread.diagonal().add_(delta)
     levels, axes = torch.linalg.eigh(spread)
-    # The rounding error of features in the thousands is larger than delta, which is the smallest
-    # level.
+    # No level is below delta, except by rounding errors for features in the thousands.
     axes /= levels.clamp(min=delta).sqrt()
     middle, matrix = means.mean(dim=0), torch.zeros_like(spread)
     for block in float64_blocks(means):

@@ -24,7 +24,7 @@ def check_features(features: Tensor, name: str) -> None:
     """Raise ValueError unless ``features`` is a finite, non-empty matrix (N, C)."""
     if features.ndim != 2 or 0 in features.shape:
         raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
-    # Use blocks, because a mask of a whole memory-mapped matrix takes a quarter of its size.
+    # Use blocks, because a mask for a whole memory-mapped matrix takes a quarter of its size.
     finite = [torch.isfinite(block).all(dim=1) for block in features.split(ROW_BLOCK)]
     bad = torch.nonzero(~torch.cat(finite)).flatten().tolist()
     if bad:
@@ -93,7 +93,7 @@ def nearest_neighbours(
     if block < 1 or gallery_block < 1:
         raise ValueError(f"blocks must have at least 1 row, got {block} and {gallery_block}")
     k = min(k, len(gallery))
-    # Slots that stay empty have -inf, because groups may leave fewer than k rows.
+    # Fill slots with -inf, because groups may leave fewer than k rows.
     similarities = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     indices = torch.zeros_like(similarities, dtype=torch.long)
     # If all queries fit into a block, normalise them once instead of per block of the gallery.
@@ -105,7 +105,7 @@ def nearest_neighbours(
         for start in range(0, len(queries), block):
             rows = slice(start, start + block)
             similar = (normalised(queries[rows], query_mean) if few is None else few) @ candidates.T
-            # A separate pass for this check would read a memory-mapped gallery twice.
+            # Check here, because a separate pass would read a memory-mapped gallery twice.
             if not bool(torch.isfinite(similar).all()):
                 check_features(gallery, "gallery")
             if groups is not None:
@@ -132,7 +132,7 @@ def _highest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     k = min(k, values.shape[1])
     top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)
     columns = columns[:, :k]
-    # topk returns any of the values that tie at rank k, so sort such rows completely.
+    # topk may return any of the values that tie at rank k, so sort such rows completely.
     if top.shape[1] > k:
         tied = top[:, k - 1] == top[:, k]
         columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]

@@ -22,7 +22,7 @@ import numpy as np
 
 from sce_video.datasets.segments import Segment
 
-#: Thresholds that are reported unless others are given.
+#: Default IoU thresholds to report.
 TIOUS = (0.3, 0.5, 0.7)
 
 

@@ -194,7 +194,7 @@ def bootstrap_intervals(
         draws = min(block, resamples - start)
         times = times_drawn(random, draws, count)[:, members].astype(np.float64)
         total, seen = np.zeros((draws, outcomes.shape[1])), np.zeros((draws, 1))
-        # If a class was not drawn, average over the other classes.
+        # If a class was not drawn, average over the other ones.
         for rows in parts:
             sizes = times[:, rows].sum(axis=1, keepdims=True)
             total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)
@@ -225,7 +225,7 @@ def paired_differences(
     sizes = np.bincount(labels)
     if centred:
         values = values - (np.bincount(labels, weights=values) / sizes)[labels]
-    # In a mean of class means, a sample has the weight 1 / (classes * size of its class).
+    # In a mean of class means, a sample's weight is 1 / (classes * size of its class).
     parts = values / (len(sizes) * sizes[labels])
     if units is None:
         return parts
@@ -248,7 +248,7 @@ def paired_p_value(differences: np.ndarray) -> float:
     sizes = np.abs(changed)
     if np.ptp(sizes) <= 1e-9 * sizes.max():
         return mcnemar_p_value(int((changed > 0).sum()), int((changed < 0).sum()))
-    observed = abs(changed.sum()) - 1e-9 * sizes.sum()  # tolerance for the order of summation
+    observed = abs(changed.sum()) - 1e-9 * sizes.sum()  # tolerates differences from summation order
     random = np.random.default_rng(0)
     extreme = 0
     for _ in range(0, PERMUTATIONS, _FLIPS):
@@ -293,13 +293,13 @@ def seeds_test(
         if len(runs) > 1:
             spread.append(means[-1].var(ddof=1))
             noise.append(scale * own.var(axis=0, ddof=1).sum())
-    # A setting with one run uses the spread of the other setting.
+    # For a setting with only one run, use the other setting's spread.
     counts = np.array([len(first), len(second)])
     terms = np.resize(spread, 2) / counts
     over_videos = scale * ((centres[1] - centres[0]) ** 2).sum()
     rest = max(0.0, over_videos - (np.resize(noise, 2) / counts).sum())
     change, variance = float(means[1].mean() - means[0].mean()), float(terms.sum() + rest)
-    if variance <= 1e-18:  # the runs are equal and so are the videos' differences
+    if variance <= 1e-18:  # the runs and the videos' differences are equal
         parts = paired_differences(first.mean(axis=0), second.mean(axis=0), *videos)
         return (change, change), paired_p_value(parts)
     known = counts[counts > 1] - 1

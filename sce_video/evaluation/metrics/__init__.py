@@ -24,7 +24,7 @@ _OF_NAMES = (
     Retrieval,
     SenseOfTime,
 )
-#: Protocols of frozen features by their names on the command line.
+#: Protocols for frozen features, by command-line name.
 PROTOCOLS: dict[str, type[RowMetric]] = dict(zip(NAMES, _OF_NAMES, strict=True))
 
 

@@ -32,8 +32,8 @@ from sce_video.utils.command import Progress
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.records import at
 
-#: Keys of a data sample in mmaction2 1.2, in mmaction2 1.1 (entries are ``{"item": tensor}``), and
-#: in plain dicts
+#: Keys of a data sample in mmaction2 1.2, mmaction2 1.1 (whose entries are ``{"item": tensor}``),
+#: and plain dicts
 _VALUE_KEYS = ("pred_score", "pred_scores", "feature")
 _LABEL_KEYS = ("gt_label", "gt_labels", "label")
 
@@ -149,7 +149,7 @@ def compute_metrics(
             metric.outcomes = {}
             new = metric.compute(rows, gallery)
         else:
-            # Such a metric collects over batches, so remove what an earlier set has left.
+            # This metric accumulates results over batches, so clear what an earlier set has left.
             metric.results.clear()
             for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
                 of_1_2 = {"pred_score": value, "gt_label": label}
@@ -322,7 +322,7 @@ def for_each_group(
     num_classes = int(rows.labels.max()) + 1
     masks = [folds == fold for fold in folds.unique()]
     parts = [function(rows.subset(mask), rows.subset(~mask), num_classes) for mask in masks]
-    # Results are sorted by fold. Restore the order of the rows.
+    # Results are sorted by fold, so restore the row order.
     return torch.cat(parts)[folds.argsort(stable=True).argsort()]
 
 
@@ -335,7 +335,7 @@ def fit_progress(
         fits *= len(rows.tested_together.unique())
     progress = Progress(fits, name, unit="fits", quiet=True)
     yield progress.advance
-    progress.advance(count=fits - progress.count)  # fewer fits if there was nothing to select
+    progress.advance(count=fits - progress.count)  # fewer fits if nothing was selected
     progress.finish()
 
 
@@ -350,7 +350,7 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
     check_labelled(rows, "evaluation", "the test set")
     if gallery is not None:
         check_labelled(gallery, "evaluation", "the gallery")
-    # Without training samples, a class cannot be predicted, whatever the features are.
+    # A class without training samples cannot be predicted, however good the features are.
     labels = rows.labels.tolist()
     if gallery is not None:
         check_same_size(rows, gallery)
@@ -370,7 +370,7 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         )
 
 
-#: Chance level at and above which a metric says nothing about a network
+#: A metric with at least this chance level says nothing about a network
 MEANINGLESS = 0.9
 #: Confidence intervals by metric; None if an interval is not defined
 Intervals = Mapping[str, Sequence[float] | None]

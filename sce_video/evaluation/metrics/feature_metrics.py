@@ -25,7 +25,7 @@ from sce_video.models.losses import effective_rank, feature_std
 from sce_video.registry import METRICS
 from sce_video.utils.tensors import float64_device
 
-#: Prefixes of the metrics' names for centred and plain features
+#: Metric name prefixes for centred and plain features
 _PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
 
 
@@ -51,7 +51,7 @@ class Retrieval(RowMetric):
         """Compute R@k. Each fold is centred with the mean of its own gallery."""
         found: dict[str, Tensor] = {}
         for name, prefix in _PREFIXES.items():
-            # With a shared mean, a fold's test features would affect other folds.
+            # Use a mean per fold, because a fold's test features must not affect other folds.
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
             found |= {f"{prefix}_r{k}": hits[:, column] for column, k in enumerate(self.ks)}
         return self.means_of(found)
@@ -101,8 +101,8 @@ def rank_gallery(
     for features in (queries, gallery):
         check_labelled(features, "retrieval")
     check_same_size(queries, gallery)
-    # If the sets overlap, a video must not find itself, so paths are used as groups. Gallery videos
-    # that are not queries get the group -1, which no query has.
+    # If the sets overlap, use paths as groups, so that no video finds itself. Gallery videos that
+    # are not queries get the group -1, which no query has.
     number = {path: i for i, path in enumerate(queries.paths)}
     own, others = (
         torch.tensor([number.get(path, -1) for path in part.paths]) for part in (queries, gallery)
@@ -125,7 +125,7 @@ def rank_gallery(
             f"{gallery.source or 'the gallery'} contains no video except the query itself for "
             f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
         )
-    # Such queries count as misses, so report their number to the user.
+    # Queries whose class is not in the gallery count as misses, so report their number.
     unseen = int((~torch.isin(queries.labels, gallery.labels.unique())).sum())
     centred, plain = (
         dict(zip(ks, rankings[name].found(ks).double().mean(dim=0).tolist(), strict=True))

@@ -25,7 +25,7 @@ from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
 from sce_video.utils.records import at
 
-#: Pairs of Something-Something V2 classes that differ by the direction of time
+#: Pairs of Something-Something V2 classes that differ only in the direction of time
 OPPOSITES: tuple[tuple[str, str], ...] = (
     ("Approaching something with your camera", "Moving away from something with your camera"),
     ("Burying something in something", "Digging something out of something"),
@@ -105,7 +105,7 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
             "the form of the class names must have different factors in braces, as in "
             f"'{{appearance}}_{{motion}}', got {template!r}"
         )
-    # The odd parts of the split are the names in braces.
+    # The odd items of the split are the names in braces.
     pattern = "".join(
         f"(?P<{part}>.+?)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
     )
@@ -244,7 +244,7 @@ class SenseOfTime(RowMetric):
             found = self._probes(f"linear probes of {factor}:", queries, training)
             metrics |= self._accuracies(factor, found, queries.labels)
         metrics |= opposites
-        # The table shows all of these values. A list of 30 lines would obscure the other metrics.
+        # The table shows all of these values. Listing 30 lines would obscure the other metrics.
         own = [n.removesuffix(f"_{_PLAIN}") for n in metrics if n.endswith(f"_{_PLAIN}")]
         measures = [*(name for name in own if not name.endswith("_from")), *_COSINES]
         titles = {name: _TITLES.get(name, name.removeprefix("time_")) for name in measures}

@@ -58,7 +58,7 @@ from sce_video.utils.run_files import (
 )
 from sce_video.utils.storage import is_url
 
-_CLIPS = 4  # number of clips per video, as in sce-video embed and index
+_CLIPS = 4  # clips per video, as in sce-video embed and index
 
 
 def encoder_config(
@@ -115,8 +115,8 @@ def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, object]]:
     ]
 
 
-CHECKPOINT = "epoch_0.pth"  # weights before any training of this package
-#: Version of the files of a run, increased when they change.
+CHECKPOINT = "epoch_0.pth"  # weights before any training with this package
+#: Version of a run's files. Increase it when they change.
 _FORMAT = 3
 
 
@@ -325,7 +325,7 @@ def import_encoder(
         MissingPackageError: If transformers, timm or the package with the weights is needed and not
             installed.
     """
-    if starts_of(Path(out)):  # its config would be replaced, and its newest checkpoint, too
+    if starts_of(Path(out)):  # would replace its config and newest checkpoint
         raise ValueError(f"{out} is the folder of a training run. Give another folder")
     name = name.removeprefix(MODEL_PREFIX)
     if folder is None and not (is_public_network(name) or os.path.isfile(name)):
@@ -378,7 +378,7 @@ def import_encoder(
     )
 
 
-#: Entries that state what a recipe reproduces, and names of the replaced network's settings.
+#: Entries that state what a recipe reproduces, or that name settings of the replaced network.
 _DROPPED = ("benchmark", "split", "settings")
 
 
@@ -403,7 +403,7 @@ def write_recipe(
             f"{recipe} does not train a backbone. Choose a pretraining or finetuning recipe"
         )
     backbone = {k: v for k, v in encoder.items() if k != "resize_to"}
-    with torch.device("meta"):  # no memory for weights
+    with torch.device("meta"):  # allocates no memory for weights
         built = MODELS.build(backbone)
     frozen = replaced.get("frozen_stages", -1)
     checkpoint = os.path.abspath(checkpoint)

@@ -21,8 +21,8 @@ from sce_video.models.backbones.efficientnet_lite import VARIANTS, from_publishe
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import weights_file
 
-#: Number of frames in a clip, and their distance. Differences of frames 0.08 to 0.2 s apart are
-#: equally good on J-HMDB (docs/results.md).
+#: Number of frames in a clip, and the time between them. Differences between frames 0.08 to 0.2 s
+#: apart work equally well on J-HMDB (docs/results.md).
 _NUM_FRAMES = 4
 _SECONDS_APART = 0.125
 
@@ -78,7 +78,7 @@ image_input = partial(
     clip_duration=_NUM_FRAMES * _SECONDS_APART,
 )
 
-#: Normalisation of EfficientNet-Lite in tensorflow/tpu: (x - 127) / 128.
+#: EfficientNet-Lite's normalisation in tensorflow/tpu: (x - 127) / 128.
 _MEAN = 127 / 255
 _STD = 128 / 255
 
@@ -98,8 +98,8 @@ def public_network(name: str) -> ImageNetwork:
     backbone = {"type": "EfficientNetLite", "variant": variant}
     network = MODELS.build(backbone)
     network.load_state_dict(published)
-    # The test of ImageNet cuts off an eighth of the short side. On J-HMDB, that costs one to four
-    # points (docs/results.md), because people move up to the edges of the frame.
+    # The ImageNet test crops an eighth off the short side. On J-HMDB, that costs one to four points
+    # (docs/results.md), because people move close to the edges of the frame.
     size = VARIANTS[variant].size
     settings = image_input(
         mean=(_MEAN,) * 3,

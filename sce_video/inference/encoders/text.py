@@ -18,9 +18,9 @@ from sce_video.utils.files import read_json, read_text
 from sce_video.utils.records import at
 
 _PREFIX = "text_encoder."
-#: Files of a tokenizer: either the first, or the other two as for CLIP
+#: Tokenizer files: either the first one, or the other two, as for CLIP
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-#: Padding token and removed characters for each kind of SigLIP tokenizer (big_vision,
+#: Padding token, and characters to remove, for each kind of SigLIP tokenizer (big_vision,
 #: pp/ops_text.py; transformers, convert_siglip_to_hf.py)
 _SIGLIP = {"BPE": ("<pad>", ""), "Unigram": ("</s>", string.punctuation)}
 
@@ -39,8 +39,8 @@ def stored_text(folder: Path, config: Any) -> dict[str, str | int] | None:
             pairs = [pair for pair in pairs if len(pair) == 2]
             tokenizer = transformers().CLIPTokenizer(read_json(vocabulary), pairs)
             backend = tokenizer.backend_tokenizer
-    except Exception:  # tokenizers raises Exception itself
-        return None  # videos can still be embedded without a tokenizer, but texts cannot
+    except Exception:  # tokenizers raises plain Exception
+        return None  # without a tokenizer, only videos can be embedded
     backend.no_padding()
     backend.no_truncation()
     longest = config.text_config.max_position_embeddings
@@ -96,7 +96,7 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict, text: str) -> np
         )
     try:
         tokenizer = Tokenizer.from_str(found["tokenizer"])
-    except Exception as error:  # tokenizers raises Exception itself
+    except Exception as error:  # tokenizers raises plain Exception
         raise ValueError(f"the tokenizer in the checkpoint cannot be read: {error}") from error
     tokens = tokenizer.encode(text).ids  # including the start and end tokens
     if len(tokens) > found["max_tokens"]:
@@ -106,7 +106,7 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict, text: str) -> np
         )
     config = config_of(checked_backbone(backbone)["architecture"])
     family = family_of(config.model_type)
-    # Build on "meta" first. Otherwise a table of positions would be allocated before it is counted.
+    # Build on "meta" first, so that a table of positions is counted before it is allocated.
     for device in ("meta", "cpu"):
         with bounded_network(stored["state_dict"]), torch.device(device):
             model: Any = getattr(transformers(), family.model)(config)

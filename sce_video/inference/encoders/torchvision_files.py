@@ -21,14 +21,14 @@ from sce_video.inference.encoders.timm_files import RESNETS, resnet
 from sce_video.inference.encoders.transformers_files import EncoderError, ProcessorSettings
 from sce_video.models.backbones.timm_encoder import build_network
 
-#: Mean and deviation of ImageNet, which all networks except the largest EfficientNet V2 use.
+#: Mean and standard deviation of ImageNet, used by all networks except the largest EfficientNet V2.
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
-#: Tables that are computed from the size of a window, and counters of BN.
+#: Tables that are computed from the window size, and BN counters.
 _COMPUTED = ("relative_position_index", "num_batches_tracked")
-#: Last parts of names that differ between torchvision and timm.
+#: Last name components that differ between torchvision and timm.
 _RENAMED = {"layer_scale": "gamma"}
-#: Swin's layer that joins patches, whose norm timm defines first.
+#: Swin's layer that merges patches. timm defines the norm before it.
 _REDUCTION = re.compile(r"features\.\d+\.reduction\.weight")
 
 
@@ -110,7 +110,7 @@ NETWORKS = (
     Published("swin_small_patch4_window7_224", 327, 96, "head", 246, 224, _BICUBIC),
     Published("swin_base_patch4_window7_224", 327, 128, "head", 238, 224, _BICUBIC),
 )
-#: First weights of these networks.
+#: Names of the first weights in these networks.
 _FIRST = ("conv1.weight", "features.0.0.weight")
 
 
@@ -185,7 +185,7 @@ def _without_classifier(
 def _same_in_timm(
     published: Published, kept: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor] | None:
-    """Return weights under the names of timm; None if their names or shapes differ.
+    """Return weights under timm's names; None if their names or shapes differ.
 
     Args:
         published: Network whose number of weights is the same.

@@ -23,7 +23,7 @@ from sce_video.utils.files import read_json
 from sce_video.utils.records import at
 from sce_video.utils.run_files import MODEL_CONFIG
 
-#: Patterns of the files to download from the hub: settings and weights, but no code
+#: Patterns for the files to download from the hub: settings and weights, but no code
 _SETTINGS = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _WEIGHT_FILES = (
@@ -35,7 +35,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 TIMM_OWNER = "timm/"
 
 
-#: Errors raised when a network is built with impossible sizes, such as negative ones
+#: Errors raised when building a network with impossible sizes, such as negative ones
 UNBUILT = (
     *(ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError),
     *(TypeError, ValueError),
@@ -66,8 +66,8 @@ def find_model(name: str) -> Path:
             f"{name} is neither a folder nor a name on the hub. Give the folder of a model, as "
             "save_pretrained() writes it, or a name of the form owner/model"
         )
-    # A missing package must be reported before any request is sent. On the hub, timm has only files
-    # of its own, which need no transformers.
+    # Report a missing package before sending any request. timm's files on the hub are in its own
+    # format, so they do not need transformers.
     if not name.startswith(TIMM_OWNER):
         transformers()
     try:
@@ -79,14 +79,15 @@ def find_model(name: str) -> Path:
             "'sce-video[hf]', or give a local folder"
         ) from error
 
-    # Prefer safetensors. Pickles are read as data only, but both together are twice the download.
+    # Prefer safetensors. Pickles are read only as data, but fetching both would double the
+    # download.
     try:
         for weights in _WEIGHTS:
             folder = Path(snapshot_download(name, allow_patterns=[*_SETTINGS, weights]))
             if any(folder.glob(weights)):
                 break
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # An OSError means no network or no disk space. Errors of the hub state their reason.
+        # An OSError means no network or no disk space. Hub errors state their reason.
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error)
         raise EncoderError(
             f"{name} is not a local folder, not in the local cache, and cannot be fetched from the "
@@ -151,7 +152,7 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
             f"{folder} lacks {len(missing)} weights of {name}, the first is {missing[0]}. It "
             "contains a model for another task, or a different network"
         )
-    # Weights of a decoder or classifier may be unused, but weights of the encoder may not. Files of
+    # Decoder or classifier weights may be unused, but encoder weights may not. Files from
     # transformers 4 also contain position ids, which are not weights.
     prefix = f"{model.base_model_prefix}."
     whole = model if name == family.model else model.base_model
@@ -180,12 +181,12 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
     """
     logging = transformers().utils.logging
     level = logging.get_verbosity()
-    logging.set_verbosity_error()  # unused weights are counted and reported here instead
+    logging.set_verbosity_error()  # this package reports unused weights itself
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        # This also checks the text parts, which the encoder does not have. from_pretrained creates
-        # lists and tables of any size before it reads the weights.
+        # This also checks the text network, which the encoder lacks. from_pretrained creates lists
+        # and tables of any size before it reads the weights.
         with bounded_by_files(folder):
             kind(config)
         return kind.from_pretrained(
@@ -195,7 +196,7 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
             local_files_only=True,
             dtype=torch.float32,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # occurs in a classifier, which is not used
+            ignore_mismatched_sizes=True,  # happens in classifiers, which are not used
         )
     except EncoderError:
         raise
@@ -227,18 +228,18 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     raise FileNotFoundError(f"no weights in {folder}. Expected {' or '.join(_WEIGHT_FILES[::2])}")
 
 
-#: Files of a processor, each with the entry that contains its settings
+#: Processor files, each with the entry that contains its settings
 _FILES = (
     ("video_preprocessor_config.json", ""),
     ("preprocessor_config.json", ""),
     ("processor_config.json", "video_processor"),
     ("processor_config.json", "image_processor"),
 )
-#: Names of Pillow's interpolation numbers, which processors store
+#: Names for Pillow's interpolation constants, which processors store as numbers
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 #: The only supported scale of pixel values, which maps bytes to [0, 1]
 _SCALE = 1 / 255
-#: Defaults of a processor's settings
+#: Default settings of a processor
 _PROCESSOR_DEFAULTS = {
     **dict.fromkeys(("do_resize", "do_rescale", "do_normalize", "do_center_crop"), True),
     **dict.fromkeys(("do_pad", "size", "crop_size", "num_frames", "fps")),

@@ -159,7 +159,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
             file.write(line + "\n")
 
 
-#: File in a FiftyOne folder with the frame labels of all videos. It contains none.
+#: File for the frame labels of all videos in a FiftyOne folder. It contains no labels.
 _FRAMES = "frames/none.json"
 
 #: Path of a file, and the fields of its FiftyOne sample as JSON values.
@@ -251,14 +251,14 @@ def principal_plane_in_blocks(features: np.ndarray) -> np.ndarray:
     _, directions = np.linalg.eigh(products / len(features) - np.outer(mean, mean))
     axes = directions[:, ::-1][:, :2]
     axes = np.pad(axes, ((0, 0), (0, 2 - axes.shape[1])))
-    # The direction of an axis is arbitrary, so make its largest entry positive.
+    # The direction of an axis is arbitrary, so make the largest entry positive.
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
     axes = axes * np.where(largest < 0, -1.0, 1.0)
     return np.concatenate([((block - mean) @ axes).astype(np.float32) for block in blocks()])
 
 
 def neighbours(features: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find up to k nearest other videos of every video, given features (N, D).
+    """Find up to k nearest neighbours of every video, given features (N, D).
 
     Returns:
         Rows (N, k') int64 and ascending distances (N, k') float32, 1 - cosine.

@@ -32,13 +32,13 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file, regular_file, write_text
 
 INPUT = "clips"
-#: Shape (N, T, H, W) of the traced clips if all sizes may vary. In no layer is a size 1 or equal to
-#: another size, because the tracer would take that for a rule.
+#: Shape (N, T, H, W) of the traced clips if all sizes may vary. It avoids sizes that become 1 or
+#: equal to another size in some layer, because the tracer would take that for a rule.
 _TRACED = (2, 18, 162, 178)
-#: Size below which the last layers of a ResNet have one cell, for which the tracer would
-#: specialise.
+#: Smallest size of a clip. Below it, a ResNet's last layers have a single cell, for which the
+#: tracer would specialise.
 _LEAST_SIZE = 33
-#: Batch sizes for which a written file is compared with PyTorch.
+#: Batch sizes for which an exported file is compared with PyTorch.
 CHECKED_BATCHES = (1, 3)
 #: Largest allowed difference from PyTorch, relative to the largest output.
 _TOLERANCE = 1e-4
@@ -55,7 +55,7 @@ class ClipNetwork(nn.Module):
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        network_weights(network)  # raises ValueError for unknown heads
+        network_weights(network)  # raises ValueError if the head is unknown
         classifies = isinstance(network, VideoClassifier)
         inner: Any = network.recognizer if isinstance(network, VideoClassifier) else network.encoder
         self.backbone = copy.deepcopy(inner.backbone).cpu().float().eval().requires_grad_(False)
@@ -108,7 +108,7 @@ def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedPro
         example = (*_TRACED, 3)
     clips = torch.zeros(example, dtype=torch.uint8)
     try:
-        # Without this option, the tracer refuses a last layer with one cell as a special case.
+        # Without this option, the tracer refuses a one-cell last layer as a special case.
         with fx_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             return torch.export.export(module, (clips,), dynamic_shapes={INPUT: sizes})
     except Exception as error:  # the network or the tracer may raise any error
@@ -162,13 +162,13 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-#: Metadata key of an ONNX file under which the content of ``config.json`` is stored.
+#: ONNX metadata key under which the content of ``config.json`` is stored.
 METADATA = "sce_video"
-#: Name of the extra file in a program that contains ``config.json``.
+#: Name of a program's extra file that contains ``config.json``.
 PROGRAM_METADATA = "sce_video.json"
 #: Names of the axes that may vary.
 _AXES = "NTHW"
-#: Largest size of the weights in bytes. A protobuf file is limited to 2 GiB.
+#: Maximum size of the weights in bytes, because protobuf files are limited to 2 GiB.
 _MAX_BYTES = 2**31 - 2**20
 
 
@@ -209,7 +209,7 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
     if to == "pretrained":
         return NetworkReport(save_pretrained(network, out), module.outputs, True, None)
     if to == "onnx":
-        _import_onnx()  # reports a missing package before the work begins
+        _import_onnx()  # report a missing package before starting
     shape = (settings.num_frames, settings.crop_size, settings.crop_size, 3)
     text = json.dumps(network_config(network))
     with _quiet():

@@ -88,7 +88,7 @@ def write_activitynet(out: Path, files: Mapping[str, Sequence[Segment]], scored:
     write_text(out, json.dumps(content, indent=1) + "\n")
 
 
-#: Writers by the name of their format.
+#: Writers by format name.
 _WRITERS: dict[str, Callable[[Path, Mapping[str, Sequence[Segment]], bool], None]] = {
     "fiftyone": write_fiftyone_segments,
     "activitynet": write_activitynet,

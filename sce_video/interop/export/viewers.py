@@ -67,7 +67,7 @@ def _fiftyone_samples(bundle: Bundle) -> Iterator[FiftyOneSample]:
     for i, file in enumerate(videos.files):
         try:
             file.encode("utf-8")
-        except UnicodeEncodeError:  # FiftyOne's database stores only UTF-8
+        except UnicodeEncodeError:  # FiftyOne's database only stores UTF-8
             unnamable += 1
             continue
         fields: dict[str, object] = {
@@ -158,9 +158,9 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
             writer.write_table(pa.table(chosen, schema=schema))
 
 
-#: Largest side of a sprite image that browsers can draw (TensorBoard's documentation).
+#: Maximum sprite size that browsers can draw, in pixels per side (TensorBoard's documentation).
 SPRITE_SIDE = 8192
-#: Smallest side of a thumbnail. Nothing is recognisable in a smaller one.
+#: Minimum side of a thumbnail in pixels. Nothing is recognisable in smaller ones.
 _LEAST_SIDE = 16
 #: Largest number of points that the projector loads (its LIMIT_NUM_POINTS).
 MAX_POINTS = 100_000
@@ -179,7 +179,7 @@ def write_projector(path: Path, bundle: Bundle) -> None:
         values = (row.tolist() for row in bundle.videos.values)
         lines = ("\t".join(f"{value:.7g}" for value in row) for row in values)
         write_lines(folder / "tensors.tsv", lines)
-        # Tabs and line breaks in names are escaped, so that each video has exactly one line.
+        # Escape tabs and line breaks in names, so that each video has exactly one line.
         rows = (
             f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
             for path, label in zip(bundle.videos.paths, bundle.videos.label_names, strict=True)
@@ -229,7 +229,7 @@ FORMATS: dict[str, Callable[[Path, Bundle], None]] = {
     "projector": write_projector,
     "fiftyone": write_fiftyone,
 }
-#: Largest default number of processes that read thumbnails.
+#: By default, at most this many processes read thumbnails.
 _MOST_WORKERS = 8
 
 
@@ -271,7 +271,7 @@ def export_videos(
         WriteError: If the output cannot be written.
     """
     if options.to == "parquet":
-        import_pyarrow()  # reports a missing package before the work begins
+        import_pyarrow()  # report a missing package before starting
     videos = read_videos(options.source, options.labels, _class_file(options))
     map_name, points = plane(videos.values)
     count = options.neighbours if options.to == "parquet" else 0
@@ -291,7 +291,7 @@ def export_videos(
 
 
 def _class_file(options: ExportOptions) -> str | None:
-    """Return the given file of class names, or the file next to the list of labels."""
+    """Return the given class-name file, or the file next to the label list."""
     if options.classes is not None or options.labels is None:
         return options.classes
     found = f"{os.path.splitext(options.labels)[0]}_classes.txt"

@@ -20,7 +20,7 @@ from sce_video.interop.weights.video_networks import (
 )
 from sce_video.version import __version__
 
-#: Code bases to which weights can be exported.
+#: Code bases for which weights can be exported.
 LAYOUTS = (*IMAGE_LAYOUTS, *VIDEO_LAYOUTS)
 
 
@@ -109,7 +109,7 @@ def _loaded(src: Path, dst: Path, load: Callable[[Path], dict[str, Any]]) -> dic
 
 
 def _in_layout(state: dict[str, Tensor], layout: str) -> Conversion:
-    """Rename the weights for a code base, and list the weights for which it has no names."""
+    """Rename the weights for a code base, and list those that have no name there."""
     if layout in VIDEO_LAYOUTS:
         return to_video_layout(state, layout)
     stem = state.get("backbone.conv1.weight", state.get("conv1.weight"))
@@ -118,7 +118,7 @@ def _in_layout(state: dict[str, Tensor], layout: str) -> Conversion:
         trunk = {f"trunk.model.{name}": value for name, value in encoder.state_dict.items()}
         return encoder._replace(state_dict=trunk)
     kept = tuple(EZTORCH_PARTS) if layout == "eztorch" else ("backbone.",)
-    # A file that contains only a backbone has no prefix, so nothing is left out.
+    # A file that contains only a backbone has no prefixes, so nothing is left out.
     bare = not any(name.startswith("backbone.") for name in state)
     left_out = [name for name in state if not (bare or name.startswith(kept))]
     return Conversion(to_layout(state, layout), {"type": "ResNet2d"}, "", left_out)

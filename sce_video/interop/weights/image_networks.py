@@ -31,14 +31,14 @@ from sce_video.interop.weights.video_networks import (
     stored_weights,
 )
 
-#: For each network: dimensions of its convolutions, names of its first convolution and of the
-#: convolution with ``base_channels``, and the prefix of its head.
+#: For each network: convolution dimensions, the names of the first convolution and of the one with
+#: ``base_channels``, and the head's prefix.
 _NETWORKS = {
     "R2Plus1d": (5, "stem.0.weight", "stem.3.weight", "fc."),
     "S3D": (5, "features.0.0.0.weight", "features.0.1.0.weight", "classifier."),
     "ResNet2d": (4, "conv1.weight", "layer1.0.conv1.weight", "fc."),
 }
-#: Depth by the number of blocks in the third stage, and whether they are bottlenecks.
+#: Depth by the number of blocks in the third stage and whether they are bottlenecks.
 _DEPTHS = {(2, False): 18, (6, False): 34, (6, True): 50, (23, True): 101}
 
 
@@ -109,12 +109,11 @@ def _architecture(kind: str, weights: dict[str, Tensor]) -> BackboneConfig:
         )
     config = {"type": kind, "depth": _DEPTHS[len(blocks), bottleneck], **widths}
     if kind == "ResNet2d" and weights[first].shape[2:] == (3, 3):
-        config["stem"] = "small"  # the stem for CIFAR, under torchvision's names
+        config["stem"] = "small"  # the CIFAR stem, under torchvision's names
     return config
 
 
-#: Name prefixes in the authors' model and their counterparts here. The queue is converted
-#: separately.
+#: Name prefixes in the authors' model, with our counterparts. The queue is converted separately.
 _PARTS = {
     "trunk.": "backbone.",
     "projector.": "projector.",
@@ -122,7 +121,7 @@ _PARTS = {
     "momentum_trunk.": "target.backbone.",
     "momentum_projector.": "target.projector.",
 }
-#: Replacements for detectron2's names, in the order in which they are applied.
+#: Replacements for detectron2's names, in order of application.
 _DETECTRON2 = [
     (re.compile(r"^(conv1|bn1)\."), r"stem.\1."),
     *((re.compile(rf"^layer{stage}\."), f"res{stage + 1}.") for stage in range(1, 5)),

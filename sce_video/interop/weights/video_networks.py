@@ -17,8 +17,8 @@ Sources: facebookresearch/SlowFast, ``slowfast/models/resnet_helper.py`` and ``s
 released encoders use these names with or without the prefix ``trunk.model.``.
 
 In mmaction2, both convolutions of a temporal basic block (depth 18, 34) have three taps in time. In
-this package, the second one has a single tap. Export adds a tap of zeros before and after it, which
-gives the same function. Import requires these taps to be zero.
+this package, the second one has a single tap. Export pads it with a zero tap on either side, which
+computes the same function. Import requires these taps to be zero.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sce_video.models.backbones.common import STAGE_BLOCKS
 from sce_video.registry import MODELS
 from sce_video.utils.records import at
 
-#: Config of a backbone: its class as ``type``, and the arguments of the class.
+#: Backbone config: the class as ``type``, and the class's arguments.
 BackboneConfig = dict[str, Any]
 
 
@@ -141,7 +141,7 @@ _LAYOUTS = {
 VIDEO_LAYOUTS = tuple(_LAYOUTS)
 _STEM = re.compile(r"(conv|bn)1\.(\w+)")
 _BLOCK = re.compile(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\w+)")
-#: Names, in this package, of the second convolutions of temporal basic blocks.
+#: This package's names for the second convolutions in temporal basic blocks.
 _SECOND = re.compile(r"layer[34]\.\d+\.conv2\.weight")
 
 
@@ -162,7 +162,7 @@ def _their_name(name: str, names: _Names) -> str:
 
 @cache
 def _names_of(kind: str, depth: int) -> tuple[str, ...]:
-    """Return the names of a network's tensors in this package."""
+    """Return this package's names for a network's tensors."""
     with torch.device("meta"):  # allocates no memory for weights
         return tuple(MODELS.build({"type": kind, "depth": depth, "base_channels": 1}).state_dict())
 
@@ -189,7 +189,7 @@ def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> Backbo
 def from_video_layout(
     checkpoint: Mapping[str, Any], layout: str, prefix: str | None = None
 ) -> Conversion:
-    """Convert the backbone in a file of another code base to the names of this package.
+    """Convert the backbone in another code base's file to this package's names.
 
     BN counters (``num_batches_tracked``) that are missing in the file are set to 0.
 
@@ -283,7 +283,8 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
             f"no weight is called {stem}, with or without a prefix, so this is not the layout of "
             f"{layout}. The file has {', '.join(list(weights)[:5])}"
         )
-    # If the file contains the authors' online encoder and its target, use the online encoder.
+    # If the file contains both the authors' online encoder and the target encoder, use the online
+    # one.
     found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
     if len(found) > 1:
         raise ValueError(f"the file contains several networks. Give one of the prefixes {found}")
