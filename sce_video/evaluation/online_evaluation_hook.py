@@ -184,7 +184,8 @@ class OnlineEvaluationHook(Hook):
             raise ValueError(f"evaluations must be at least 1, got {evaluations}")
         if keep is not None and not evaluate_at_start:
             raise ValueError(
-                "keep compares a metric with its value before training. Set evaluate_at_start to True"
+                "keep compares a metric with its value before training. Set evaluate_at_start to "
+                "True"
             )
         self.gallery, self.queries, self.group_pattern = gallery, queries, group_pattern
         self.metrics = [METRICS.build(dict(metric)) for metric in metrics or _METRICS]
