@@ -32,8 +32,8 @@ class ChooseOptions(Options):
     videos: str = option("folder or table (v.lance) of videos", positional=True, metavar="VIDEOS")
     out: str = option("folder for the page and the JSON file", metavar="DIR")
     among: tuple[str, ...] = option(
-        "candidates: runs, checkpoints, hf:NAME or efficientnet-lite0. NAME:POOL selects how an "
-        f"image network pools its frames ({', '.join(FRAME_POOLS)}), and NAME:{ALL_POOLS} compares "
+        "candidates: runs, checkpoints, hf:NAME or efficientnet-lite0. NAME:POOL selects how the "
+        f"features of frames are pooled ({', '.join(FRAME_POOLS)}), and NAME:{ALL_POOLS} compares "
         f"all pools (default: efficientnet-lite0:{ALL_POOLS}, if it is installed)",
         (),
         metavar="NETWORK",

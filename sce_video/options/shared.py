@@ -99,7 +99,7 @@ def check_folds(options: Any) -> None:
 #: Trained network. Each command's function checks the format, and that the file exists.
 RUN = Spec(
     "network: a run or a checkpoint (a path or s3://...), or a transformers or timm model (FOLDER "
-    "or hf:OWNER/MODEL). NAME:POOL changes how an image network pools its frames "
+    "or hf:OWNER/MODEL). NAME:POOL changes how the features of frames are pooled "
     "(docs/encoders.md)",
     metavar="RUN",
 )

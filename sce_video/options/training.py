@@ -169,7 +169,7 @@ class PretrainOptions(Options):
     start: str | None = _STARTING_NETWORK.option(
         "network to start from: a run, a checkpoint (also from torchvision and other projects), an "
         "exported folder or hf:NAME. Its clip settings and normalisation are kept. NAME:POOL "
-        "changes how an image network pools its frames",
+        "changes how the features of frames are pooled",
         None,
         flag="--from",
         metavar="SOURCE",
@@ -324,7 +324,7 @@ class FinetuneOptions(Options):
 
     source: str | None = option(
         "pretrained network: a run, a checkpoint, an exported folder, or a transformers or timm "
-        "model (FOLDER or hf:NAME). NAME:POOL changes how an image network pools its frames. "
+        "model (FOLDER or hf:NAME). NAME:POOL changes how the features of frames are pooled. "
         "'none' starts from random weights",
         None,
         positional=True,

@@ -26,7 +26,7 @@ from sce_video.inference.clip_features import clip_network
 from sce_video.inference.model import build_model
 from sce_video.inference.multi_view import Batch, BatchRows
 from sce_video.models.backbones.frame_pools import StoredClips
-from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
+from sce_video.options.connect import FRAME_POOLS
 from sce_video.options.training import FinetuneOptions, request_of
 from sce_video.registry import MODELS
 from sce_video.runs.choices import ChosenSettings, choose_workers
@@ -158,9 +158,8 @@ class FrozenFit:
         drawn = _drawn(labels, units, _COMPARED if possible else _TIMED, seed)
         self.features = features = self._embed(drawn)
         self.found, self.l2 = None, _USUAL_L2
-        self.pool = (
-            DEFAULT_FRAME_POOL if DEFAULT_FRAME_POOL in features.pools else features.pools[0]
-        )
+        own = self.source.settings.backbone.get("frame_pool", "mean")
+        self.pool = own if own in features.pools else features.pools[0]
         folds = make_folds(features.labels, features.units, seed) if possible else None
         if folds is not None:
             self.found = cross_validate(
@@ -354,7 +353,7 @@ def _drawn(labels: Tensor, units: Tensor, most: int, seed: int) -> np.ndarray:
 def pools_of(source: Source) -> tuple[str | None, ...]:
     """Return the ways to pool a network's frames; (None,) if it has only its own pool."""
     network: Any = MODELS.get(source.settings.backbone["type"])
-    if not source.per_frame or "frame_pool" not in constructor_parameters(network):
+    if "frame_pool" not in constructor_parameters(network):
         return (None,)
     named = split_pool(source.name)[1]
     return FRAME_POOLS if named is None else (named,)

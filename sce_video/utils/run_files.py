@@ -120,12 +120,10 @@ def check_pool(name: str, pool: str) -> None:
     """Check the parts of ``NAME:POOL`` without reading the network.
 
     Raises:
-        ValueError: If there is no such pool, or if the network is a run, which keeps its own.
+        ValueError: If there is no such pool.
     """
-    if os.path.isdir(name) and model_folder(name) is None:
-        raise ValueError(f"{name}:{pool}: a run keeps its own pool. Give {name} alone")
     known: tuple[str, ...] = FRAME_POOLS
-    if not (is_public_network(name) or os.path.isfile(name)):  # may be a transformers model
+    if name.startswith(MODEL_PREFIX) or model_folder(name) is not None:  # maybe of transformers
         known = tuple(dict.fromkeys((*FRAME_POOLS, *POOLS)))
     if pool not in known:
         raise ValueError(f"{name}:{pool}: the pool must be one of {', '.join(known)}")

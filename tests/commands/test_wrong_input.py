@@ -175,7 +175,7 @@ _WITH_POOL = (
 _POOL = "efficientnet-lite0:foo: the pool must be one of mean, mean+absdiff, mean+std"
 CASES |= {case.format("efficientnet-lite0:foo"): _POOL for case in _WITH_POOL}
 CASES |= {
-    "evaluate E:mean --test V --gallery V": "E:mean: a run keeps its own pool. Give E alone",
+    "evaluate E:foo --test V --gallery V": "E:foo: the pool must be one of mean",
     "embed V --checkpoint hf:a/b:foo --out o.npz": "hf:a/b:foo: the pool must be one of mean",
     "finetune nowhere:mean --train L --out O": "no run, checkpoint or model",
     "encoder efficientnet-lite0:mean --pool mean --out O": "names a pool. Remove --pool mean",

@@ -43,6 +43,10 @@ train_dataloader = dict(
         ],
         type='VideoDataset'))
 """
+#: The same for a network that does not keep the features of single frames
+S3D_CONFIG = CONFIG.replace("'ResNet3dSlowPath', depth=18", "'S3D'").replace(
+    " zero_init_residual=False,", ""
+)
 CLIP_DURATION, NUM_FRAMES, SHORT_SIDE, CROP_SIZE = 0.48, 4, 40, 32
 MEAN, STD = np.array([0.4, 0.45, 0.5]), 0.2
 FEATURE_SIZE = 32

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
+from helpers.tiny_encoder import S3D_CONFIG, moving_frames, save_tiny, write_lossless
 
 from sce_video.inference.clip_features import clip_network, embed_clips
 from sce_video.inference.encoders.encoder_folder import encoder_config
 from sce_video.inference.encoders.transformers_files import ProcessorSettings
 from sce_video.inference.model import build_model, load_model
 from sce_video.inference.network_input import settings_from_config
-from sce_video.models import EfficientNetLite
+from sce_video.models import S3D, EfficientNetLite
 from sce_video.options.connect import FRAME_POOLS
 from sce_video.runs import candidates as module
 from sce_video.runs.candidates import (
@@ -52,8 +52,7 @@ def test_names_runs_and_pools(run, monkeypatch):
 def test_mistakes_are_answered_before_a_network_is_read(run, monkeypatch):
     for names, message in (
         ([run, run], "twice"),
-        ([f"{run}:mean"], "a run keeps its own pool. Give"),
-        ([f"{run}:all"], "a run keeps its own pool. Give"),
+        ([f"{run}:most"], "the pool must be one of mean, "),
         (["hf:a/b:most"], "the pool must be one of mean, "),
         (["nowhere"], "no checkpoint at nowhere"),
     ):
@@ -117,8 +116,9 @@ def test_pools_of_one_pass_equal_networks_with_these_pools(image_network, monkey
     assert len({found.values[:, i * 1280 : i * 1280 + 1280].tobytes() for i in range(4)}) == 4
 
 
-def test_pools_of_a_network_that_pools_no_frames_are_networks_of_their_own(run, monkeypatch):
-    model, loaded = load_model(run, device="cpu"), []
+def test_pools_of_a_network_that_pools_no_frames_are_networks_of_their_own(tmp_path, monkeypatch):
+    save_tiny(tmp_path / "epoch_1.pth", S3D(base_channels=4), S3D_CONFIG)
+    model, loaded = load_model(tmp_path / "epoch_1.pth", device="cpu"), []
 
     def load(name, device):
         loaded.append(name)

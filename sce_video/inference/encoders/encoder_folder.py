@@ -17,7 +17,12 @@ import torch
 from mmengine.config import Config
 from torch import Tensor
 
-from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, save_checkpoint_file
+from sce_video.engine.checkpoint import (
+    file_sha256,
+    load_checkpoint_file,
+    newest_checkpoint,
+    save_checkpoint_file,
+)
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
@@ -40,6 +45,7 @@ from sce_video.inference.encoders.transformers_files import (
     read_processor,
 )
 from sce_video.inference.network_input import TEST_CROPS, TRAIN_CROPS
+from sce_video.inference.stored_test import stored_test
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.models.backbones.timm_package import timm
 from sce_video.options.connect import DEFAULT_FRAME_POOL
@@ -57,6 +63,7 @@ from sce_video.utils.run_files import (
     weights_file,
 )
 from sce_video.utils.storage import is_url
+from sce_video.utils.stored_arguments import constructor_parameters
 
 _CLIPS = 4  # clips per video, as in sce-video embed and index
 
@@ -162,9 +169,11 @@ def run_of_model(run: str | os.PathLike) -> str:
     given, pool = split_pool(run)
     if pool is not None:
         check_pool(given, pool)
-        if os.path.isfile(given) and model_folder(given) is None:
-            if (imported := run_of_weights(given, pool=pool)) is None:
-                raise ValueError(f"{run}: a checkpoint keeps its own pool. Give {given} alone")
+        if os.path.exists(given) and model_folder(given) is None:
+            checkpoint = newest_checkpoint(given)
+            imported = run_of_weights(checkpoint, pool=pool)
+            if imported is None:
+                imported = _run_with_pool(checkpoint, pool)
             return str(Path(imported).parent)
     name = given.removeprefix(MODEL_PREFIX)
     if is_public_network(given):
@@ -222,15 +231,52 @@ def run_of_weights(
     return str(Path(run, CHECKPOINT))
 
 
+def _run_with_pool(checkpoint: str, pool: str) -> str:
+    """Return the checkpoint of a copy of an own run whose network uses another pool.
+
+    The copy contains the backbone and the run's test. Its config is read as data, as in
+    :func:`~sce_video.inference.stored_test.stored_test`.
+
+    Raises:
+        ValueError: If the network cannot pool the features of single frames, or the checkpoint
+            contains no config.
+    """
+    short = f"{Path(checkpoint).parent.name}_{Path(checkpoint).stem}"
+    out = _cached_folder([file_sha256(checkpoint)], short, pool)
+    if not (out / CONFIG).is_file():
+        cfg = stored_test(checkpoint)
+        backbone = cfg.model.backbone.to_dict()
+        if "frame_pool" not in constructor_parameters(MODELS.get(backbone["type"])):
+            raise ValueError(
+                f"{checkpoint}:{pool}: a {backbone['type']} does not keep the features of single "
+                f"frames, so its pool cannot be changed. Give {checkpoint} alone"
+            )
+        backbone["frame_pool"] = pool
+        preprocessor = cfg.model.data_preprocessor.to_dict()
+        cfg.model = {"type": "Encoder", "backbone": backbone, "data_preprocessor": preprocessor}
+        state = checkpoint_weights(load_checkpoint_file(checkpoint))
+        weights = {key: value for key, value in state.items() if key.startswith("backbone.")}
+        meta = {"encoder": {"name": checkpoint, "pool": pool}, "classifier": False}
+        _write_run(out, cfg.to_dict(), weights, meta)
+    return str(out / CHECKPOINT)
+
+
+def _cached_folder(facts: list[Any], short: str, pool: str | None) -> Path:
+    """Return the folder of the run in the cache that belongs to these facts about a model.
+
+    Its config is written last, so a run without it was interrupted.
+    """
+    if pool is not None:
+        facts, short = [*facts, pool], f"{short}_{pool}"
+    digest = hashlib.sha256(json.dumps([_FORMAT, *facts]).encode()).hexdigest()[:16]
+    return cache_folder() / "encoders" / digest / short
+
+
 def _imported_once(
     name: str, facts: list[Any], short: str, pool: str | None, folder: Path | None = None
 ) -> str:
     """Return the cached run of a model, which is written if these facts have changed."""
-    if pool is not None:
-        facts, short = [*facts, pool], f"{short}_{pool}"
-    digest = hashlib.sha256(json.dumps([_FORMAT, *facts]).encode()).hexdigest()[:16]
-    out = cache_folder() / "encoders" / digest / short
-    # The config is written last, so a run without it was interrupted.
+    out = _cached_folder(facts, short, pool)
     if not (out / CONFIG).is_file():
         import_encoder(name, out, pool=pool, folder=folder)
     return str(out)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import StagedBackbone, check_frozen
 from sce_video.models.backbones.frame_pools import (
     fold_frames,
-    last_and_fine,
+    maps_of_frames,
     pool_frames,
     pooled_channels,
 )
@@ -252,7 +252,7 @@ class EfficientNetLite(StagedBackbone):
         for layer in self.temporal.values():
             assert isinstance(layer, TemporalDifference)
             layer.frames = view.shape[2]
-        return last_and_fine(self.stage_maps(images), view)
+        return maps_of_frames(self.stage_maps(images), view)
 
     def forward(self, view: Tensor) -> Tensor:
         """Map clips (N, 3, T, H, W) to features (N, C, T, H/32, W/32)."""

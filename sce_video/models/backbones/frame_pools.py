@@ -1,4 +1,4 @@
-"""Pools that turn an image network's features of a clip's frames into one representation."""
+"""Pools that turn the features of a clip's frames into one representation."""
 
 from __future__ import annotations
 
@@ -79,22 +79,32 @@ def fold_frames(view: Tensor) -> Tensor:
     return view.transpose(1, 2).flatten(0, 1)
 
 
-def last_and_fine(stages: Iterable[Tensor], view: Tensor) -> tuple[Tensor, Tensor]:
-    """Select the stage maps of an image network from which its representation is computed.
+def last_and_fine(stages: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Select the stage maps from which a representation with motion is computed.
+
+    Args:
+        stages: Maps (..., H, W) after each stage, with decreasing size.
+
+    Returns:
+        The maps of the last stage, and the maps of the last stage with at least
+        :data:`ENERGY_CELLS` rows and columns.
+    """
+    fine = None
+    for maps in stages:
+        if fine is None or min(maps.shape[-2:]) >= ENERGY_CELLS:
+            fine = maps
+    assert fine is not None
+    return maps, fine
+
+
+def maps_of_frames(stages: Iterable[Tensor], view: Tensor) -> tuple[Tensor, Tensor]:
+    """Select an image network's stage maps by :func:`last_and_fine`, as (N, C, T, H, W).
 
     Args:
         stages: Maps (N T, C, H, W) of the frames after each stage, with decreasing size.
         view: The frames (N, 3, T, H', W').
-
-    Returns:
-        The maps of the last stage, and the maps of the last stage with at least
-        :data:`ENERGY_CELLS` rows and columns, both (N, C, T, H, W).
     """
-    fine = None
-    for maps in stages:
-        if fine is None or min(maps.shape[2:]) >= ENERGY_CELLS:
-            fine = maps
-    assert fine is not None
+    maps, fine = last_and_fine(stages)
     return unfold_frames(maps, view), unfold_frames(fine, view)
 
 
@@ -281,7 +291,7 @@ def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
     """Compute the features of a view from which the representations of all pools are derived.
 
     Args:
-        backbone: Image network with the option ``frame_pool``.
+        backbone: Network with the option ``frame_pool``.
         view: (N, 3, T, H, W).
     """
     features, fine = backbone.frame_maps(view)

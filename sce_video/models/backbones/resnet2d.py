@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments
 from sce_video.models.backbones.frame_pools import (
     fold_frames,
-    last_and_fine,
+    maps_of_frames,
     pool_frames,
     pooled_channels,
 )
@@ -112,7 +112,7 @@ class ResNet2d(ResNetBase):
 
         With the "small" stem, the features have H/8 rows and W/8 columns.
         """
-        return last_and_fine(self.stage_maps(fold_frames(view)), view)
+        return maps_of_frames(self.stage_maps(fold_frames(view)), view)
 
     def forward(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to the features of :meth:`frame_maps`, pooled by ``frame_pool``."""

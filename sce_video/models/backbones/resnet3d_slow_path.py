@@ -7,8 +7,9 @@ from typing import Annotated
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments, check_view
+from sce_video.models.backbones.frame_pools import last_and_fine, pool_frames, pooled_channels
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Channels, Features, Layers, Stored
+from sce_video.utils.stored_arguments import Channels, Features, Layers, Stored, Variant
 
 #: The task decides these, because action localisation changes them for pretrained weights.
 _OfTask = Annotated[int, Stored(8, in_new_tasks=False)]
@@ -50,6 +51,8 @@ class ResNet3dSlowPath(ResNetBase):
             many, and another four times as many at depth 50 and 101.
         last_stage_stride: Spatial stride of res5, which is 1 for action localisation.
         last_stage_dilation: Spatial dilation of res5's 3x3 convolutions. Use 2 with stride 1.
+        frame_pool: How the features of the frames become a representation
+            (:func:`~sce_video.models.backbones.frame_pools.pool_frames`). The paper uses "mean".
         zero_init_residual: Whether the last BN of every block starts at 0, so that blocks start as
             the identity. The default is pytorchvideo's, on which the authors' code is based.
 
@@ -64,6 +67,7 @@ class ResNet3dSlowPath(ResNetBase):
         in_channels: Features = 3,
         last_stage_stride: _OfTask = 2,
         last_stage_dilation: _OfTask = 1,
+        frame_pool: Variant = "mean",
         frozen_stages: int = -1,
         norm_eval: bool = False,
         zero_init_residual: bool = True,
@@ -101,9 +105,24 @@ class ResNet3dSlowPath(ResNetBase):
             return ResidualBlock(convs)
 
         self.build_stages(depth, base_channels, block)
+        self.frame_pool = frame_pool
+        self.out_channels = pooled_channels(frame_pool, self.out_channels)
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
+
+    @property
+    def traces_any_size(self) -> bool:
+        """Whether the pool has no motion parts, which depend on the number of frames and cells."""
+        return self.frame_pool == "mean"
+
+    def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (N, 3, T, H, W) to features (N, C, T, H/32, W/32) and to maps for ``energy``."""
+        check_view(view)
+        return last_and_fine(self.stage_maps(view))
 
     def forward(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to (N, C, T, H/32, W/32), or /16 with ``last_stage_stride=1``."""
         check_view(view)
-        return self.run_stages(view)
+        if self.frame_pool == "mean":
+            return self.run_stages(view)
+        features, fine = self.frame_maps(view)
+        return pool_frames(features, self.frame_pool, view, fine)

@@ -8,14 +8,15 @@ import re
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_encoder import CONFIG, S3D_CONFIG, save_tiny, tiny_backbone
 from helpers.training import make_videos
 
 from sce_video import embed_videos, load_model
 from sce_video.commands.main import main
 from sce_video.engine.run_json import read_run_json
 from sce_video.find.index import read_index
-from sce_video.inference.encoders.encoder_folder import import_encoder, run_of_model
-from sce_video.models import ResNet2d
+from sce_video.inference.encoders.encoder_folder import run_of_model
+from sce_video.models import S3D, ResNet2d
 from sce_video.runs.plan_distillation import FRAME_POOL, plan_teacher, refuse_pool
 from sce_video.utils.run_files import is_model, split_pool
 
@@ -25,7 +26,7 @@ CHANNELS = 64
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A small image network in timm's layout, its state dict alone, and six videos."""
+    """A small image network in timm's layout, its weights alone, a video run, and eight videos."""
     root = tmp_path_factory.mktemp("pools")
     torch.manual_seed(0)
     weights = ResNet2d(18, base_channels=8).state_dict()
@@ -35,12 +36,17 @@ def data(tmp_path_factory):
     config = {"architecture": "resnet18", "pretrained_cfg": given}
     (root / "net" / "config.json").write_text(json.dumps(config))
     torch.save({"fc.weight": torch.zeros(2, CHANNELS), **weights}, root / "weights.pth")
+    own = CONFIG.replace("base_channels=4", "base_channels=8")
+    save_tiny(root / "own" / "epoch_1.pth", tiny_backbone(base_channels=8), own)
     make_videos(root / "videos", 8)
     return root
 
 
 def features_of(folder, name):
     return np.load(folder / name)["features"]
+
+
+NAMES = ("net", "hf:{}/net", "weights.pth", "net/pytorch_model.bin")
 
 
 def planned(folder, name):
@@ -80,15 +86,18 @@ COMMANDS = {
 }
 
 
+@pytest.mark.parametrize("network", ["net", "own"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_pools_as_it_is_told(command, data, tmp_path, monkeypatch, capsys):
+def test_every_command_pools_as_it_is_told(command, network, data, tmp_path, monkeypatch, capsys):
+    if (command.split()[0], network) == ("encoder", "own"):
+        pytest.skip("the command is for models of others")
     monkeypatch.chdir(data)
-    words = command.format("net:concat").replace("OUT", str(tmp_path)).split()
+    words = command.format(f"{network}:concat").replace("OUT", str(tmp_path)).split()
     assert main(words) == 0, capsys.readouterr().err
     assert COMMANDS[command](tmp_path) in ("concat", 4)
 
 
-@pytest.mark.parametrize("name", ["net", "hf:{}/net", "weights.pth", "net/pytorch_model.bin"])
+@pytest.mark.parametrize("name", [*NAMES, "own", "own/epoch_1.pth"])
 def test_every_name_of_a_network_may_have_a_pool(name, data, tmp_path, monkeypatch):
     """``concat`` of a clip of four frames has their features, from which the others follow."""
     monkeypatch.chdir(data)
@@ -112,11 +121,11 @@ def test_what_is_no_pool(data, monkeypatch):
         assert split_pool(text) == (text, None)
     assert split_pool("efficientnet-lite0:x") == ("efficientnet-lite0", "x")
     assert split_pool("hf:a/b:mean") == ("hf:a/b", "mean") and is_model("net:mean")
-    import_encoder("net", data / "run")
+    save_tiny(data / "s3d" / "epoch_1.pth", S3D(base_channels=4), S3D_CONFIG)
     for text, message in (
-        ("run:mean", "run:mean: a run keeps its own pool. Give run alone"),
-        ("run/epoch_0.pth:mean", "a checkpoint keeps its own pool. Give run/epoch_0.pth alone"),
+        ("s3d:mean", "a S3D does not keep the features of single frames, so its pool cannot be"),
         ("net:most", "net:most: the pool must be one of mean, "),
+        ("s3d:most", "s3d:most: the pool must be one of mean, "),
     ):
         with pytest.raises(ValueError, match=message):
             load_model(text)
