@@ -103,7 +103,7 @@ def resumable_config(
             break
     else:
         return cfg
-    # A resumed run may have another length, because its schedules are stretched.
+    # A resumed run may have a different length, because its schedules are stretched.
     changed = [d for d in changed if d.key != "train_cfg.max_epochs"]
     if changed:
         shown = "; ".join(map(str, changed[:5]))

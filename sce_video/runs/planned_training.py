@@ -45,9 +45,9 @@ from sce_video.utils.files import write_text
 from sce_video.utils.run_files import CONFIG
 from sce_video.utils.tensors import cudnn_benchmark
 
-#: Number of timed steps, after one untimed step
+#: Number of steps that are timed, after one untimed step
 _STEPS = 3
-#: Largest number of decoded videos
+#: Largest number of videos that are decoded to time the loading
 _DECODED = 12
 #: Seconds after which no further video is decoded
 _MAX_SECONDS = 20.0
@@ -157,7 +157,7 @@ def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
     """
     requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
     if getattr(dataset, "reads_ahead", False):
-        dataset[requests[0]]  # opens the table
+        dataset[requests[0]]  # open the table first, so that this is not timed
         begin = time.monotonic()
         samples = dataset.__getitems__(requests)
         return samples[-1], (time.monotonic() - begin) / len(samples)
@@ -278,7 +278,7 @@ def filled_recipe(
         options["optim_wrapper.type"] = "MixedPrecisionOptimWrapper"
         options["optim_wrapper.dtype"] = chosen["precision"].value
     config = load_config(base.filename, options)
-    for variable in set(config) - top_level_keys():  # helper variables in the recipe's files
+    for variable in set(config) - top_level_keys():  # remove helper variables of the recipe's files
         config.pop(variable)
     config.work_dir, config.planned = str(Path(out).resolve()), True
     return config

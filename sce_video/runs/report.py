@@ -21,7 +21,7 @@ from sce_video.utils.run_files import check_run_folder, is_run_folder
 if TYPE_CHECKING:
     from sce_video.pages.compare_page import Chance
 
-#: Title by which an existing report is recognised, so that it may be replaced
+#: Title by which an existing report is recognised before it is replaced
 TITLE = "Results compared with those of the paper"
 
 

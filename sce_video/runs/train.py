@@ -74,7 +74,7 @@ def train(options: TrainOptions) -> TrainResult:
     try:
         cfg = training_config(options.config, cfg_options=changes, **given)
         runner = train_with_page(cfg, options.overwrite)
-    except KeyboardInterrupt as error:  # before training started, or a second Ctrl-C
+    except KeyboardInterrupt as error:  # raised before training, or by a second Ctrl-C
         checkpoints = [] if cfg is None else find_checkpoints(cfg.work_dir)
         left = "there is no checkpoint to resume from yet"
         if checkpoints:
