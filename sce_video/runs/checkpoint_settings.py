@@ -303,7 +303,7 @@ def _shapes(part: _Part, limit: Mapping[str, Any] | None) -> dict[str, torch.Siz
     The weights in ``limit`` limit the size of the network.
     """
     bounds = nullcontext() if limit is None else bounded_network(limit)
-    # mmaction2's recogniser looks up names in the default scope.
+    # Set the default scope, because mmaction2's recogniser looks up registered names in it.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     try:
         with scope, bounds, torch.random.fork_rng(devices=[]):
@@ -314,7 +314,7 @@ def _shapes(part: _Part, limit: Mapping[str, Any] | None) -> dict[str, torch.Siz
 
 
 def _test_views(cfg: Config, file: Config, stored: _Part) -> dict[_Path, _Setting]:
-    """Return clip and crop for all test pipelines if the file's do not match the training."""
+    """Return clip and crop settings for all test pipelines if the file's do not match training."""
     planned, trained = (_sampling(config) for config in (file, stored))
     clip = {key: value for key, value in trained.items() if value != planned.get(key, value)}
     sizes: dict[str, int] = {}

@@ -32,7 +32,8 @@ class Suited:
     size: str
     parameters: float
     lr: float
-    # Share of the usual batch size, because activations need more memory (not measured)
+    # Share of the usual batch size. It is smaller for larger networks, whose activations need more
+    # memory (chosen without measurement).
     batch_share: float
 
 
@@ -71,6 +72,7 @@ NO_DECAY = (
 ROWS = ("clip_grad", "weight_decay", "layer_decay")
 #: Videos are enlarged by less than this factor for a network with a fixed input size.
 _MAX_ENLARGED = 2.0
+#: Smallest height and width of a view, which is also the stride of convolutional networks
 _LEAST_SIDE = 32
 
 

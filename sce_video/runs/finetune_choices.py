@@ -28,9 +28,10 @@ FROM_SCRATCH = 1500
 #: class, training it was better than freezing it (docs/results.md). We have not measured one video
 #: per class.
 _FEW_FOR_CONVOLUTIONS = 2
-#: Number of videos per class below which a transformer is frozen (not measured)
+#: Number of videos per class below which a transformer is frozen (chosen without measurement)
 _FEW_FOR_TRANSFORMERS = 20
-#: Number of parameters above which a CPU cannot train a transformer in an hour (not measured)
+#: Number of parameters above which a CPU cannot train a transformer in an hour. This is an
+#: estimate, not a measurement.
 _LARGE = 50_000_000
 #: AdamW learning rate for convolutional networks, as in the recipe
 _RATE = 1e-3

@@ -215,8 +215,7 @@ def time_probes(
         taken[size] = time.monotonic() - begun
 
     def seconds(count: int) -> float:
-        # The cost grows with the number of videos times the number of videos or dimensions,
-        # whichever is smaller.
+        # For n videos, the cost is proportional to n * min(n, dimensions).
         shares = (min(count, size) / min(_TIMED, size) * taken[size] for size in sizes)
         return folds * count / _TIMED * sum(shares)
 

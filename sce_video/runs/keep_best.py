@@ -41,7 +41,7 @@ _METRICS = {
 _SHARE = 5
 #: In a small set, one in this many videos is held out
 _SHARE_OF_FEW = 3
-#: Largest number of videos that are held out at this higher rate
+#: Largest number of videos that are held out at the higher rate for small sets
 _FEW = 16
 #: Largest number of held-out videos, and of training videos in the gallery
 _MOST = 100

@@ -226,7 +226,7 @@ class FrozenFit:
             title = "features of labelled videos:"
             progress = Progress(len(drawn), title, unit="videos", quiet=True)
             begun = time.monotonic()
-            # mmengine looks up datasets and samplers in the default scope.
+            # Set the default scope, because mmengine looks up datasets and samplers in it.
             with DefaultScope.overwrite_default_scope("sce_video"):
                 batches = build_eval_dataloader(loader, 0)
                 rows = collect_rows(encoder, batches, rows_of, progress)

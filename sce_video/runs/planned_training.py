@@ -124,7 +124,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
     ]
     first = torch.zeros(batch, dtype=torch.int64)  # any labels, videos and clips will do
     seeds, taken = torch.arange(batch), []
-    # mmaction2's recogniser looks up names in the default scope.
+    # Set the default scope, because mmaction2's recogniser looks up registered names in it.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     tuned = cudnn_benchmark(bool(cfg.get("env_cfg", {}).get("cudnn_benchmark")))
     with cores_for_workers(cfg.train_dataloader.num_workers), scope, tuned:

@@ -191,7 +191,7 @@ def compare(options: CompareOptions) -> CompareResult:
     from sce_video.runs.folder import read_run
 
     names = [folder.name for folder in folders]
-    if len(set(names)) < len(names):  # use the paths relative to the common folder
+    if len(set(names)) < len(names):  # distinguish equal names by their relative paths
         shared = os.path.commonpath(folders)
         names = [str(folder.relative_to(shared)) for folder in folders]
     records = [

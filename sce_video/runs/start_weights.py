@@ -208,8 +208,8 @@ def _checked_network(backbone: Mapping[str, Any], content: Content, name: str) -
 
 # -- files from other code bases -----------------------------------------------------------------
 
-#: File layout by the end of the first convolution's name. All other files have torchvision's
-#: layout.
+#: File layouts, keyed by the end of the first convolution's name. All other files have
+#: torchvision's layout.
 _FIRST_WEIGHTS = {
     "s1.pathway0_stem.conv.weight": "slowfast",
     "blocks.0.conv.weight": "pytorchvideo",

@@ -248,7 +248,7 @@ class SweepRunner:
         before = {
             number: signal.signal(number, self._interrupt)
             for number in numbers
-            if signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores SIGHUP
+            if signal.getsignal(number) is not signal.SIG_IGN  # under nohup, SIGHUP stays ignored
         }
         try:
             # Submit inside the try block, because a signal may arrive between two submits.

@@ -93,7 +93,7 @@ def _check_names(options: TrainOptions) -> None:
         check_exists(options.data_root, "folder")
     elif options.data_root is not None:
         check_videos(options.data_root, listed_extensions(options.all_files))
-    # These special values are not file names.
+    # RANDOM and NEWEST are special values, not file names.
     if options.pretrained not in (None, RANDOM):
         check_run(str(options.pretrained))
     if options.resume not in (None, NEWEST):
