@@ -56,14 +56,14 @@ from sce_video.utils.files import WriteError, read_json
 from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, METRICS, PROBE, RESULTS, SCORES, newest_checkpoint
 
-#: Views for embedding videos after training: two clips each
+#: Options for embedding videos after training, with two clips per video
 TWO_CLIPS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
-#: Time limit for the comparison, in seconds, if the command has no time budget
+#: Time limit in seconds for the comparison with random weights if there is no time budget
 _SECONDS = 300.0
-#: Share of the remaining budget for the comparison. The page needs the rest.
+#: Share of the remaining time budget that this comparison may use. The rest is left for the page.
 _SHARE_OF_REST = 0.75
-#: Smallest share of the whole budget that the comparison and the page's videos each get, even if
-#: training has used up the rest
+#: Minimum share of the whole time budget for the comparison, and again for embedding the page's
+#: videos, even if no time is left
 LEAST_SHARE = 0.03
 #: Number of clips per video whose features are averaged for the probe, as in sce-video embed
 _CLIPS = 4
@@ -101,7 +101,7 @@ def compare_with_random(
     compared = [compared_networks(load_model(checkpoint), start)]
     if teacher is not None:
         compared.append(side_by_side({"teacher": teacher}))
-    found: dict[int, dict[str, np.ndarray]] = {}  # by sample index
+    found: dict[int, dict[str, np.ndarray]] = {}  # sample index -> network -> features
     title = "comparing with random weights:"
     for index, rows in embed_some(compared, dataset, videos, seconds, title, least=2):
         if not any(row.failures for row in rows):
@@ -167,7 +167,7 @@ def compared_networks(trained: VideoModel, start: str | Path | None) -> Compared
     settings = trained.settings
     networks = {"trained": trained, "random": with_random_weights(trained)}
     if start is not None:
-        # A video network can start from an image network, which lacks its temporal layers.
+        # If training started from an image network, that checkpoint has no temporal layers.
         networks["start"] = build_model(settings, start, trained.device, allow_identity=True)
     of_pixels = replace(settings, backbone={"type": GreyPixels.__name__})
     networks["pixels"] = untrained_model(of_pixels, trained.device)
@@ -234,7 +234,8 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
     try:
         checkpoint = newest_checkpoint(runner.work_dir)
         start = at(runner.cfg, "pretrained") or at(runner.cfg, "load_from")
-        # A run that keeps its best checkpoint has compared it with the start on held-out videos.
+        # A run that keeps its best checkpoint was already compared with its start on held-out
+        # videos.
         if start in (RANDOM, runner.resumed_from) or keeps_best(runner.cfg):
             start = None
         dataset, teacher = runner.train_dataloader.dataset, compared_teacher(runner.cfg)
@@ -289,7 +290,7 @@ def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunReco
     when = {"iter": last, "epoch": record.max_epochs, "time": time.time()}
     whole, alarm = {"kind": "random", **when, **row}, no_better(row)
     alarms = [] if alarm is None else [{**alarm.row(), **when}]
-    with suppress(WriteError):  # a read-only folder can still be shown
+    with suppress(WriteError):  # the page of a read-only folder can still be shown
         append_row(Path(record.folder, METRICS), whole)
         for entry in alarms:
             append_row(Path(record.folder, ALARMS), entry)
@@ -315,7 +316,7 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     testing = partial(testing_config, work_dir=folder / "evaluation", launcher=launcher)
     out, dump = folder / RESULTS, folder / SCORES
     metrics = run_test(testing(cfg, newest_checkpoint(folder), out=out, dump=dump))
-    # A classifier on frozen features is a linear probe itself.
+    # A classifier on frozen features is already a linear probe, so it needs no other one.
     if not isinstance(runner.train_loop, LinearFitLoop):
         start = at(cfg, "pretrained") or RANDOM
         run_test(testing(probe_config(cfg), start, out=folder / PROBE))

@@ -16,13 +16,14 @@ from sce_video.inference.clip_features import EmbeddedClips, embed_clips
 from sce_video.runs.candidates import Candidate, NetworkPass
 from sce_video.utils.command import Progress
 
-#: Number of videos timed before the sample size is chosen, after a first untimed video
+#: Number of videos that are timed to choose the sample size, after a first untimed video
 _TIMED = 5
-#: Share of the time left after timing for features and scores. The page needs the rest.
+#: Share of the remaining time that features and scores may use. The rest is left for the page.
 _SHARE = 0.8
-#: Seconds by which a network may exceed its estimated time. Its missing videos are dropped for all.
+#: Number of seconds by which a network may exceed its estimated time. Videos that it has not
+#: embedded by then are left out for all networks.
 _GRACE = 20.0
-#: Bytes per number in a feature
+#: Size of a feature value in bytes
 _FLOAT = 4
 
 
@@ -114,8 +115,9 @@ def embed_within(
     end = now + left - score_seconds(count)
     for number, one in enumerate(passes):
         now, done = time.monotonic(), len(parts[number])
-        # An estimate from few videos may be wrong. The time of later networks is reserved, but a
-        # slow network may exceed its own estimate a little, because its videos limit the sample.
+        # An estimate from a few videos may be wrong. Reserve time for the later networks, but let a
+        # slow network exceed its own estimate a little, because the sample contains only videos
+        # that it has embedded.
         own, *others = (s + e * (count - done) for s, e in zip(starts, each, strict=True))
         title = f"embedding {number + 1} of {len(passes)}:"
         stop = max(end - sum(others), now + own + _GRACE)

@@ -24,20 +24,20 @@ from sce_video.runs.fold_probe import cross_validate
 
 #: Metric that decides between candidates
 DECIDES = "linear_top1"
-#: Metrics for labelled videos whose differences are reported
+#: Metrics whose differences are reported if the videos have labels
 LABELLED = {DECIDES: "linear probe", "knn_top1": "kNN"}
-#: Metrics without labels, and the effective rank, in the order of the table
+#: Metrics that need no labels, with their names, in the order of the table
 LABEL_FREE = {
     "rankme": "RankMe",
     "lidar": "LiDAR",
     "clip_retrieval_r1": "clip retrieval",
     "effective_rank": "effective rank",
 }
-#: Weight decays of the linear probe. There are fewer than in ``evaluate``, to save time.
+#: Weight decays that the linear probe tries. To save time, there are fewer than in ``evaluate``.
 DECAYS = (1e-3, 1e-2, 1e-1, 1.0)
-#: Gain over the floors, as a share of all videos, below which a network is not worth using
+#: Smallest gain over the floors, as a share of all videos, that makes a network worth using
 _RELEVANT = 0.05
-#: Number of videos for label-free metrics, because their cost is cubic in the number of clips
+#: Largest number of videos for label-free metrics, whose cost is cubic in the number of clips
 _MEASURED = 250
 
 
@@ -112,7 +112,7 @@ def _score_without_labels(
     """Return the label-free measures on the measured videos, which come first in ``clips``."""
     few = _rows(in_row_space(clips[: len(measured)]), measured)
     values, retrieval = RankMe().compute(few), ClipRetrieval()
-    if clips.shape[1] > 1:  # these measures compare the clips of a video
+    if clips.shape[1] > 1:  # these metrics compare several clips of a video
         values |= LiDAR().compute(few)
         retrieval.compute(few)
     outcomes = {name: hits.numpy() for name, hits in retrieval.outcomes.items()}

@@ -24,8 +24,8 @@ from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher, split_
 if TYPE_CHECKING:
     from sce_video.inference.clip_features import NetworkPerClip
 
-# Names of the floors, i.e. the baselines that every useful network beats
-#: Brightness and change of the pixels in short clips
+# Names of the floors, which are baselines that every useful network must beat
+#: Brightness of the pixels in short clips, and how it changes
 PIXELS = "grey pixels"
 #: Grey pixels of the whole video, in temporal order
 ORDERED_PIXELS = "pixels"
@@ -33,13 +33,14 @@ ORDERED_PIXELS = "pixels"
 RANDOM_WEIGHTS = "random weights"
 #: Number of clips per video, as in ``embed``, ``index`` and ``evaluate``
 _CLIPS = 4
-#: Side length of a pixel frame, a multiple of the 24 and 32 pixels to which frames are averaged
+#: Side length in pixels of the frames for these pixel floors. It is a multiple of 24 and 32,
+#: because the frames are averaged to 24 x 32 pixels.
 _SIDE = 96
-#: Smallest number of videos. With fewer, the intervals are too wide to be useful.
+#: Smallest number of videos in a comparison. With fewer, the intervals are too wide to be useful.
 _LEAST = 20
-#: Smallest average number of videos per class
+#: Smallest average number of videos per class in a comparison
 _LEAST_PER_CLASS = 5
-#: Default number of folds if there are many groups, half as many as in ``evaluate``
+#: Default number of folds if there are many groups (half as many as in ``evaluate``)
 _FOLDS = 5
 
 
@@ -144,7 +145,7 @@ def load_passes(candidates: Sequence[Candidate], device: str | None) -> list[Net
 
     passes = []
     for source in dict.fromkeys(candidate.source for candidate in candidates):
-        # Put the candidate without a pool first, because it uses the network's own pool.
+        # Load the candidate without a pool first, because it uses the network's own pool.
         members = [candidate for candidate in candidates if candidate.source == source]
         members.sort(key=lambda candidate: candidate.pool is not None)
         model = load_model(members[0].name, device=device)

@@ -49,16 +49,16 @@ from sce_video.utils.stored_arguments import (
 )
 
 _HEAD = ("model", "cls_head", "in_channels")
-#: Config parts that contain the training pipelines, and those with the test pipelines
+#: Config parts that contain training pipelines, and config parts that contain test pipelines
 _OF_TRAINING = ("train_dataloader", "val_dataloader", "default_hooks")
 _OF_TEST = ("val_dataloader", "test_dataloader", "test_cfg")
 _ABSENT = object()
-#: Limits on the numbers passed to a class that declares no arguments
+#: Limits on stored numbers for classes that do not declare their arguments
 _UNDECLARED = Stored(2**16, least=0)
 
 #: Purpose for which a checkpoint is used
 Use = Literal["resume", "test", "finetune"]
-#: Path of keys and numbers in a config
+#: Path to an entry of a config: keys of dicts and positions in lists
 _Path = tuple[str, ...]
 #: Part of a config
 _Part = dict[str, Any]
@@ -133,7 +133,8 @@ def adopted_config(
     cfg, given = load_config(path, options), parse_options(options)
     content = load_checkpoint_file(checkpoint) if content is None else content
     weights = _weights(content)
-    # Adopt only widths that occur in the weights, so a file cannot request layers that it lacks.
+    # Adopt only widths that occur in the weights, so that a file cannot request layers without
+    # weights.
     widths = {size for w in weights.values() if torch.is_tensor(w) for size in w.shape}
     fixed = {numbered_path(cfg, key.split(".")) for key in given}
     found = {
@@ -145,7 +146,7 @@ def adopted_config(
     refused = [p for p in found if p not in taken]
 
     def changed() -> Config:
-        # The options come last, because the user may want a different size.
+        # The user's options come last, so that they override the settings from the checkpoint.
         return load_config(path, {".".join(keys): v for keys, v in taken.items()} | given)
 
     cfg = changed() if taken else cfg
@@ -190,7 +191,8 @@ def _found(
         # Another task has its own heads and views, so only the backbone is the same.
         of_backbone = _differences(cfg, stored, ("model", "backbone"), weights)
         found |= {p: s for p, s in of_backbone.items() if s.argument.limits.in_new_tasks}
-    # A benchmark's protocol fixes the views. For the user's own data, use the training views.
+    # A benchmark's protocol fixes the views. For the user's own data, adopt the views with which
+    # the network was trained.
     own_data = use == "finetune" and at(cfg, "benchmark") is None
     if own_data:
         found |= _differences(cfg, stored, ("train_dataloader",))
@@ -301,7 +303,7 @@ def _shapes(part: _Part, limit: Mapping[str, Any] | None) -> dict[str, torch.Siz
     The weights in ``limit`` limit the size of the network.
     """
     bounds = nullcontext() if limit is None else bounded_network(limit)
-    # mmaction2's recogniser looks up names in the default scope.
+    # Set the default scope, because mmaction2's recogniser looks up registered names in it.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     try:
         with scope, bounds, torch.random.fork_rng(devices=[]):
@@ -312,7 +314,7 @@ def _shapes(part: _Part, limit: Mapping[str, Any] | None) -> dict[str, torch.Siz
 
 
 def _test_views(cfg: Config, file: Config, stored: _Part) -> dict[_Path, _Setting]:
-    """Return clip and crop for all test pipelines if the file's do not match the training."""
+    """Return clip and crop settings for all test pipelines if the file's do not match training."""
     planned, trained = (_sampling(config) for config in (file, stored))
     clip = {key: value for key, value in trained.items() if value != planned.get(key, value)}
     sizes: dict[str, int] = {}
@@ -320,7 +322,7 @@ def _test_views(cfg: Config, file: Config, stored: _Part) -> dict[_Path, _Settin
     tested = [at(step, TEST_CROPS.get(type_name(step), "")) for _, step in _steps(file, _OF_TEST)]
     suits = all(type(size) is not int or crop_fits(size, crop or size) for size in tested)
     if crop is not None and not (suits and crop == training_crop(file._cfg_dict)):
-        with suppress(ValueError):  # other kinds of pipelines keep the file's sizes
+        with suppress(ValueError):  # other kinds of pipelines keep the sizes in the file
             settings = settings_from_config(stored)
             sizes = dict.fromkeys(TEST_CROPS, settings.crop_size)
             sizes["ResizeShortSide"] = settings.short_side

@@ -25,9 +25,9 @@ class Machine:
     """Hardware to which the settings of a pretraining run are adapted."""
 
     cores: int  # CPU cores that this process may use
-    gpu: str | None = None  # name of the GPU
-    gpu_memory: float = 0.0  # GiB
-    bfloat16: bool = False  # whether the GPU computes in bfloat16; otherwise float16 is used
+    gpu: str | None = None  # name of the GPU; None without a GPU
+    gpu_memory: float = 0.0  # GPU memory in GiB
+    bfloat16: bool = False  # whether the GPU computes in bfloat16; if not, float16 is used
 
     def describe(self) -> str:
         """Return a sentence about the machine for the user."""
@@ -47,27 +47,27 @@ def this_machine() -> Machine:
 
 #: Number of optimiser steps below which a small network has learned little (docs/results.md)
 _STEPS = 2000
-#: Smallest number of videos for which a CPU trains a network twice as wide in the same time
-#: (docs/results.md)
+#: Smallest number of videos for which a CPU trains a network that is twice as wide. With fewer
+#: steps, it takes the same time (docs/results.md).
 _WIDE_VIDEOS = 100
-#: Number of optimiser steps for this wider network
+#: Number of optimiser steps for the wider network on a CPU
 _WIDE_STEPS = 1540
 #: Largest number of loader workers with a GPU
 _MAX_WORKERS = 16
-#: Number of steps above which 20 epochs are not required, because many videos need fewer epochs
+#: Number of steps that are enough without a time budget, even if they take fewer than 20 epochs
 _MANY_STEPS = 20_000
-#: Largest number of steps for which SCE trains without a momentum target and queue. 600 steps were
-#: measured (docs/results.md).
+#: Largest number of steps for which SCE trains without a momentum target and without a queue. We
+#: measured this with 600 steps (docs/results.md).
 FEW_STEPS = 1000
 #: Share of the epochs used for learning rate warm-up
 WARMUP_SHARE = 0.05
-#: Number of videos below which a note warns the user (not measured)
+#: Number of videos below which a note warns the user (chosen without measurement)
 _FEW_VIDEOS = 32
-#: Duration of a video in seconds above which a note warns the user (not measured)
+#: Duration of a video in seconds above which a note warns the user (chosen without measurement)
 _LONG = 60.0
 #: Share of repeated frames above which a note warns the user
 MANY_REPEATS = 0.1
-#: Reason for the small network without a GPU
+#: Reason stated for choosing a small network if there is no GPU
 _ON_CPU = "no GPU: minutes on a few cores"
 #: Advice for long videos
 _CUT = (
@@ -205,7 +205,8 @@ def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScal
     """Choose duration, frames and size of a clip."""
     frames = choices.given.get("frames", scale.frames)
     duration = choices.add(_clip_duration(facts, scale.frames, frames))
-    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # distinct frames
+    # Number of distinct frames in a clip
+    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))
     fewer = f"a clip of {duration:g} s has no more frames"
     reason = fewer if available < scale.frames else scale.reason
     choices.add(Choice("frames", min(available, scale.frames), reason))

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from sce_video.runs.candidate_features import CandidateFeatures
     from sce_video.runs.candidate_scores import Decision, Score
 
-#: Page in the results folder
+#: Name of the page in the results folder
 PAGE = "choose.html"
-#: The same results as JSON
+#: Name of the JSON file with the same results
 DATA = "choose.json"
-#: Number of groups or videos below which an interval is a rough guess
+#: Number of groups or videos below which the intervals are only rough
 _FEW_GROUPS = 50
 #: Number of candidates whose nearest neighbours the page shows
 _SHOWN = 4
-#: Number of videos whose neighbours are shown
+#: Number of videos whose neighbours the page shows for each of these candidates
 _QUERIES = 6
 
 
@@ -203,8 +203,9 @@ class ChooseResult:
 
         floors = [s for s in self.scores if s.candidate.is_floor]
         networks = [s for s in self.scores if not s.candidate.is_floor]
-        networks.sort(key=lambda score: score.candidate != self.recommended)  # put it first
-        # Show each network once, because its pools all give similar neighbours.
+        # The recommended network comes first.
+        networks.sort(key=lambda score: score.candidate != self.recommended)
+        # Show each network only once, because all of its pools give similar neighbours.
         by_source: dict[str | None, Score] = {}
         for score in networks:
             by_source.setdefault(score.candidate.source, score)
@@ -339,8 +340,8 @@ def _next_command(decision: Decision, options: ChooseOptions) -> str:
     """Return a command that uses the recommended network or trains one; empty if neither."""
     chosen = decision.recommended
     if chosen is None:
-        # Without --method, an installed image network would become the teacher. It is no better
-        # here.
+        # Without --method, an installed image network would become the teacher, although no network
+        # was useful for these videos.
         words = ["pretrain", options.videos, "--out", "RUN", "--method", "simclr"]
         return shlex.join(["sce-video", *words]) if decision.possible else ""
     if options.labels is None:

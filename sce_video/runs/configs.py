@@ -30,13 +30,13 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
-#: Results file, in the work folder, for the checkpoint that a validation metric selected
+#: Name of the results file in the work folder for the checkpoint that a validation metric selected
 BEST_RESULTS = "best.json"
-#: Names for the weights of a classifier, or of the first classifier in a grid
+#: Possible names of a classifier's weights. In a grid of classifiers, the first one is used.
 _WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
 #: Entries in ``default_hooks`` that have no effect in a test
 _TRAINING_HOOKS = ("alarms", "bad_files", "chance_level", "log_reduction", "progress")
-#: Settings that a test does not use. Custom hooks are for training.
+#: Settings that a test does not use. They include custom hooks, which are meant for training.
 _TRAINING_ONLY = (
     *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
     *("val_dataloader", "val_cfg", "val_evaluator"),
@@ -125,7 +125,7 @@ def training_config(
         cfg = _adopt(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
         _check_file(pretrained, "trains without one")
-        # A planned run has already adopted the network and views.
+        # A planned run has already adopted the checkpoint's network and views.
         cfg = cfg if at(cfg, "planned") else _adopt(config, cfg_options, pretrained, "finetune")
     if backend is not None:
         set_backend(cfg, backend)
@@ -149,7 +149,7 @@ def training_config(
     add_mirror(cfg, mirror)
     check_config(cfg)
     complete_classifier(cfg)
-    # Keep the length of a resumed queue, and a length that the user has given.
+    # Keep the queue length of a resumed run, or the length that the user has given.
     if resumed is not None or "model.queue_size" in parse_options(cfg_options):
         cfg.fit_queue = False
     return cfg
@@ -350,7 +350,7 @@ def testing_config(
     cfg.pop("pretrained", None)  # the weights come from the tested checkpoint, or are random
     cfg.work_dir = _work_dir(work_dir, cfg, source)
     selected, loop = at(content, "meta.selected", dict) is not None, cfg.test_cfg
-    # Otherwise the results of the best epoch would overwrite the results of the last epoch.
+    # Use another file, so that the best epoch's results do not overwrite the last epoch's results.
     if selected and (loop.get("type"), loop.get("out", RESULTS)) == ("MultiViewTestLoop", RESULTS):
         loop.out = BEST_RESULTS
     for name, file in (("out", out), ("dump", dump)):

@@ -32,29 +32,35 @@ class Suited:
     size: str
     parameters: float
     lr: float
-    batch_share: float  # share of the usual batch size, as activations are larger (not measured)
+    # Share of the usual batch size. It is smaller for larger networks, whose activations need more
+    # memory (chosen without measurement).
+    batch_share: float
 
 
 TRANSFORMERS = (
     Suited("small", 60e6, 5e-5, 1.0),  # chosen without measurement
-    Suited("base", 200e6, 1.7e-5, 0.5),  # chosen as the geometric mean of the other rows
-    # V-JEPA's ViT-L, continued on apes: ecker-lab/dap-behavior, configs/pretrain (arXiv 2509.12193)
+    Suited("base", 200e6, 1.7e-5, 0.5),  # lr is the geometric mean of the other two rows
+    # As for V-JEPA's ViT-L, which was trained further on videos of apes (ecker-lab/dap-behavior,
+    # configs/pretrain, arXiv 2509.12193)
     Suited("large", math.inf, 6e-6, 0.25),
 )
-#: Factor on the recipe's learning rate, which is meant for training from scratch. Chosen by hand.
+#: Factor for convolutional networks on the recipe's learning rate, which is meant for training from
+#: scratch. We chose the factor by hand.
 CONVOLUTION_LR_SHARE = 0.1
-#: Ratio between the learning rates of a block and the next (facebookresearch/mae, FINETUNE.md,
-#: ViT-L)
+#: Ratio between the learning rates of a block and the block after it (ViT-L in
+#: facebookresearch/mae, FINETUNE.md)
 LAYER_DECAY = 0.75
-#: Weight decay of transformers at the start and the end (facebookresearch/jepa, vitl16.yaml)
+#: Weight decay of transformers at the start and at the end of training (facebookresearch/jepa,
+#: vitl16.yaml)
 WEIGHT_DECAY = 0.04, 0.4
 #: Initial momentum of the target network (facebookresearch/jepa, vitl16.yaml; dap-behavior)
 MOMENTUM = 0.998
-#: Share of epochs with warm-up (dap-behavior: 5 of 50; V-JEPA: 40 of 300)
+#: Share of the epochs used for warm-up (5 of 50 in dap-behavior, 40 of 300 in V-JEPA)
 CONTINUED_WARMUP_SHARE = 0.1
-#: Largest gradient norm of a step (lightly-train, dino.py). DINO limits each parameter's norm.
+#: Largest norm of the whole gradient, as in lightly-train (dino.py). The original DINO limits the
+#: norm of each parameter's gradient separately.
 CLIP_GRAD = 3.0
-#: Factor on the learning rate for training adapters instead of all weights (Thinking Machines Lab
+#: Factor on the learning rate if adapters are trained instead of all weights (Thinking Machines Lab
 #: 2025, "LoRA Without Regret")
 LORA_LR_FACTOR = 10
 #: Parameters without weight decay: biases, position embeddings, tokens and layer scales
@@ -64,8 +70,9 @@ NO_DECAY = (
 )
 #: Rows in a plan that are not settings of a recipe
 ROWS = ("clip_grad", "weight_decay", "layer_decay")
-#: Limit on enlarging videos for a network with a fixed input size
+#: Videos are enlarged by less than this factor for a network with a fixed input size.
 _MAX_ENLARGED = 2.0
+#: Smallest height and width of a view, which is also the stride of convolutional networks
 _LEAST_SIDE = 32
 
 
@@ -226,7 +233,7 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
     own, side = source.train_size, facts.short_side
     if side >= own:
         return Choice("size", own, "as the network expects")
-    if getattr(network, "takes_one_size", False):  # enlarge the videos, but not too much
+    if getattr(network, "takes_one_size", False):  # the videos must be enlarged, but not too much
         if own >= _MAX_ENLARGED * side:
             raise ValueError(
                 f"{source.name} needs frames of {own}x{own} pixels, but the short side of the "

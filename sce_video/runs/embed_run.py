@@ -20,9 +20,9 @@ from sce_video.utils.run_files import RANDOM, newest_checkpoint
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-#: Dataset class of a table
+#: Dataset class that reads a table
 _TABLE = "LanceVideoDataset"
-#: Settings of this dataset class that do not select data
+#: Settings of this class that do not determine which videos are read
 _OF_TABLE = frozenset(("type", "storage_options", "block_size"))
 
 
@@ -65,8 +65,8 @@ def embed(options: EmbedOptions) -> EmbedResult:
 
     checkpoint = options.checkpoint
     if checkpoint != RANDOM:
-        # A transformers model is converted to a run in the cache. Only a file that the user names
-        # can be a torchvision state dict.
+        # A transformers model is converted to a run in the cache. A torchvision state dict is
+        # expected only if the user names its file.
         converted = None if options.config else run_of_weights(checkpoint)
         checkpoint = converted or newest_checkpoint(run_of_model(checkpoint))
     config = options.config or stored_test(checkpoint)
@@ -119,7 +119,8 @@ def extraction_config(
     cfg.test_dataloader = loader
     preprocessor = at(cfg, "model.data_preprocessor") or at(cfg, "data_preprocessor") or {}
     kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
-    # The encoder below has its own preprocessor. The runner would also pass this one to it.
+    # Remove this preprocessor, because the runner would pass it to the encoder below, which has its
+    # own.
     cfg.data_preprocessor = None
     cfg.model = {
         "type": "Encoder",
@@ -142,11 +143,12 @@ def _use_own_videos(cfg: Config, loader: Any, options: EmbedOptions) -> None:
     if root is not None:
         dataset.update(dataset_settings(root, listed_extensions(options.all_files)))
     if options.dataset is not None:
-        # The user's class may lack arguments that the config's class has.
+        # Start from a new dict, because the user's class may not accept all arguments of the
+        # config's class.
         pipeline = at(dataset, "pipeline") or []
         loader.dataset = {"type": options.dataset, "data_root": root, "pipeline": pipeline}
-    # The videos do not belong to the recipe's benchmark, unless it is a transfer benchmark, which
-    # names no dataset.
+    # The user's videos do not belong to the recipe's benchmark. A transfer benchmark is kept,
+    # because it names no dataset.
     cfg.split = None
     if at(cfg, "benchmark.dataset") is not None:
         cfg.benchmark = None
@@ -160,7 +162,7 @@ def _check_files(options: EmbedOptions, windows: Windows | None) -> None:
     if options.videos is not None:
         if options.config is None and (windows is None or os.path.isdir(options.videos)):
             check_videos(options.videos, listed_extensions(options.all_files), options.dataset)
-        else:  # a config may also read images
+        else:  # with a config, the data may also be images
             check_exists(options.videos, "video, folder or table")
     if options.ann_file is not None:
         if not Path(options.videos or "", options.ann_file).exists():

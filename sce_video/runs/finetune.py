@@ -105,7 +105,7 @@ def _check_names(options: FinetuneOptions) -> None:
     extensions = listed_extensions(options.all_files)
     train, test = str(options.train), options.test
     sets = [train] if test is None else [train, test]
-    if any(map(is_table, sets)):  # their rows are read later
+    if any(map(is_table, sets)):  # table rows are read later
         for path in sets:
             check_exists(path, "table or folder")
         return

@@ -22,37 +22,39 @@ from sce_video.runs.start_weights import Source
 
 #: Number of optimiser steps for a pretrained network if there is no time budget
 LEAST_STEPS = 600
-#: Number of optimiser steps from random weights if there is no time budget
+#: Number of optimiser steps for a network with random weights if there is no time budget
 FROM_SCRATCH = 1500
 #: Number of videos per class below which a convolutional backbone is frozen. With two videos per
-#: class, training it was better (docs/results.md). We have not measured one video per class.
+#: class, training it was better than freezing it (docs/results.md). We have not measured one video
+#: per class.
 _FEW_FOR_CONVOLUTIONS = 2
-#: Number of videos per class below which a transformer is frozen (not measured)
+#: Number of videos per class below which a transformer is frozen (chosen without measurement)
 _FEW_FOR_TRANSFORMERS = 20
-#: Number of parameters above which a CPU cannot train a transformer in an hour (not measured)
+#: Number of parameters above which a CPU cannot train a transformer in an hour. This is an
+#: estimate, not a measurement.
 _LARGE = 50_000_000
 #: AdamW learning rate for convolutional networks, as in the recipe
 _RATE = 1e-3
 #: AdamW learning rate for convolutional networks that were trained on images. At 1e-3, a student of
 #: EfficientNet-Lite0 stays at chance on J-HMDB (docs/results.md).
 _RATE_OF_IMAGE_NETWORKS = 1e-4
-#: Learning rate for transformers with 256 videos per step (MAE and VideoMAE)
+#: Learning rate for transformers with 256 videos per step, as in MAE and VideoMAE
 _RATE_OF_TRANSFORMERS = 5e-4
 #: AdamW weight decay, as in the recipe
 _DECAY = 0.05
 #: Learning rate of a linear head on frozen features, times the number of channels. A step of AdamW
-#: changes each weight by the learning rate, so it changes a logit by this product. With a product
-#: of 10, 600 steps reach the accuracy of the linear probe for 64 to 1,024 channels
+#: changes each weight by the learning rate, so it changes a logit by this product. If the product
+#: is 10, training for 600 steps reaches the accuracy of the linear probe for 64 to 1,024 channels
 #: (docs/results.md). A fixed learning rate of 1e-2 did so only for many channels.
 _RATE_TIMES_CHANNELS = 10
-#: Networks that were trained to predict single positions instead of summarising a clip. Their
-#: papers use an attentive probe.
+#: Networks that were trained to predict single positions of a clip instead of summarising it. Their
+#: papers evaluate them with an attentive probe.
 _OF_POSITIONS = frozenset(("videomae", "vjepa2", "videoprism_vision_model"))
 #: Number of heads in the attentive probe (facebookresearch/jepa, configs/evals)
 _ATTENTION_HEADS = 16
-#: Learning rate for the attentive probe (ibid.)
+#: Learning rate for the attentive probe (facebookresearch/jepa, configs/evals)
 _RATE_OF_ATTENTION = 1e-3
-#: Weight decay for the attentive probe (ibid.)
+#: Weight decay for the attentive probe (facebookresearch/jepa, configs/evals)
 _DECAY_OF_ATTENTION = 0.01
 #: Words in class names that rule out mirroring
 _DIRECTIONS = re.compile(r"(?<![a-z])(left|right)(?![a-z])", re.IGNORECASE)
@@ -245,8 +247,8 @@ def _dropout(source: Source | None, frozen: int) -> Choice:
 def _test_clips(machine: Machine, facts: FolderFacts, duration: float) -> Choice:
     """Choose the number of test clips per video, whose probabilities are averaged."""
     most = _MAX_CLIPS_ON_CPU if machine.gpu is None else _MAX_CLIPS
-    # Neighbouring clips overlap by half. Use at least two clips, even if a video is as short as
-    # one.
+    # Neighbouring clips overlap by half. Use at least two clips, even if a video is only as long as
+    # one clip.
     wanted = max(2, math.ceil(2 * facts.duration / duration))
     if wanted <= most:
         reason = f"of {duration:g} s, in videos of {facts.duration:.1f} s"

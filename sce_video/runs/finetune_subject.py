@@ -24,11 +24,11 @@ from sce_video.runs.finetune_choices import finetuning_notes
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.start_weights import Source, find_source
 
-#: Number of videos embedded and shown on the page for a finetuning run
+#: Number of videos that are embedded and shown on the page of a finetuning run
 PAGE_VIDEOS = 64
-#: Additional seconds needed for the page
+#: Estimated seconds for the page in addition to embedding its videos
 PAGE_SECONDS = 20.0
-#: Share of the videos, or groups, to hold out if no test set is given
+#: Share of the videos or groups that are held out if there is no test set
 _HELD_OUT = 0.25
 
 
@@ -125,7 +125,7 @@ def data_settings(
         for name, value in settings.items()
     }
     head = {"model.cls_head.num_classes": subject.videos.num_classes}
-    # Unreadable files are listed in the results instead of ending a test.
+    # List unreadable files in the results instead of ending the test with an error.
     return {**changes, **head, "test_dataloader.dataset.on_error": "skip"}
 
 

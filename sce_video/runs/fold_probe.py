@@ -22,12 +22,12 @@ from sce_video.evaluation.functional.linear_probe import Samples, fit_path, stan
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.utils.command import Progress
 
-#: Key of a feature set: a pool, or a candidate in a comparison
+#: Type of the key of a feature set: a pool, or a candidate in a comparison
 K = TypeVar("K", bound=Hashable)
-#: Largest number of folds that :func:`make_folds` makes
+#: Largest number of folds that :func:`make_folds` creates
 _FOLDS = 5
-#: Smallest number of folds to test, even if time has run out. With two folds, the weight decay for
-#: each is chosen on the other.
+#: Smallest number of folds to test, even if time has run out. Two are needed, because the weight
+#: decay for a fold is chosen on other folds.
 _LEAST_FOLDS = 2
 #: Number of random videos on which a fit is timed
 _TIMED = 200
@@ -143,7 +143,7 @@ def cross_validate(
         decays: Weight decays.
         stop: Value of ``time.monotonic()`` by which the last fold must end.
     """
-    decays, names = sorted(decays, reverse=True), folds.unique()  # start from strong decay
+    decays, names = sorted(decays, reverse=True), folds.unique()  # fit from strong to weak decay
     correct, losses = (
         torch.zeros(len(kinds), len(decays), len(labels), dtype=torch.float64) for _ in range(2)
     )
@@ -215,8 +215,7 @@ def time_probes(
         taken[size] = time.monotonic() - begun
 
     def seconds(count: int) -> float:
-        # The cost grows with the number of videos times the number of videos or dimensions,
-        # whichever is smaller.
+        # For n videos, the cost is proportional to n * min(n, dimensions).
         shares = (min(count, size) / min(_TIMED, size) * taken[size] for size in sizes)
         return folds * count / _TIMED * sum(shares)
 

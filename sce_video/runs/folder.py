@@ -36,7 +36,8 @@ from sce_video.runs.keep_best import kept_message
 from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, BAD_FILES, HISTORY, KEPT, RUN_JSON, check_run_folder
 
-#: Small network for building a method to read its chance level, which is independent of the network
+#: Small backbone with which a method is built in order to read its chance level. The level does not
+#: depend on the backbone.
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
 
 
@@ -54,7 +55,8 @@ def chance_level(config: Mapping[str, Any]) -> float | None:
     heads = [value for value in settings.values() if isinstance(value, dict)]
     if any(head.get("type", "MLP") not in ("MLP", "ResNet2d") for head in heads):
         return None
-    if any("_scope_" in part for part in (settings, *heads)):  # mmengine would import a package
+    # If a part names a scope, mmengine would import the package of the scope.
+    if any("_scope_" in part for part in (settings, *heads)):
         return None
     with contextlib.suppress(Exception):  # a constructor may raise any error for a wrong argument
         return MODELS.build(settings).chance_level()
@@ -80,7 +82,7 @@ def read_run(folder: str | Path) -> RunRecord:
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
     checkpoints = [*filter(Path.is_file, [path / KEPT]), *find_checkpoints(path)]
-    # Results are files in the folder itself, not in its sub-folders.
+    # Read only the results in the folder itself, and not those in its sub-folders.
     results = collect_results([*filter(Path.is_file, sorted(path.glob("*.json")))]).results
     compared = read_validations(path, [], kind="random")
 
@@ -98,7 +100,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
     scalars, history = rows(read_scalars, "log"), rows(read_history, HISTORY)
     bad_files = rows(read_bad_files, BAD_FILES)
-    if kept := kept_message(path):  # states which checkpoint is the result
+    if kept := kept_message(path):  # the message states which checkpoint is the result
         notes.append(f"{kept}.")
     if not scalars:
         notes.append("No training step has been logged yet. Make the page again later.")
@@ -112,8 +114,8 @@ def read_run(folder: str | Path) -> RunRecord:
         changes=[(name, a, b) for name, (a, b) in changes.items()],
         scalars=scalars,
         evaluations=rows(read_online_evaluations, "online_evaluation.jsonl"),
-        # Damaged lines have already been counted while reading the scalars. Most pretraining runs
-        # have no validation, so do not read their log again.
+        # The damaged lines of this log were already counted when the scalars were read. Most
+        # pretraining runs have no validation, so do not read their log again.
         validations=read_validations(path, []) if config.get("val_dataloader", not config) else [],
         compared=next(filter(is_comparison, reversed(compared)), {}),  # newest complete comparison
         alarms=[lenient_record(AlarmLine, row) for row in rows(read_alarms, ALARMS)],

@@ -21,15 +21,15 @@ from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.transforms.lazy_view import is_repeat
 from sce_video.datasets.video_list import VideoList, split_segment
 
-#: Number of files or rows to open, evenly spaced over the sorted list
+#: Number of files or rows to examine. They are evenly spaced in the sorted list.
 EXAMINED = 48
 #: Share of unreadable files that the folder recipes tolerate
 MAX_BAD_SHARE = 0.1
 #: Time limit for reading a file, in seconds
 _SECONDS_PER_FILE = 10.0
-#: Number of videos in which adjacent frames are compared
+#: Number of videos whose adjacent frames are compared
 _COMPARED = 12
-#: Number of frames compared per video, starting in the middle
+#: Number of frames that are compared per video, beginning in its middle
 _FRAMES = 17
 
 
@@ -38,18 +38,18 @@ class FolderFacts:
     """Facts about a folder or table of videos, as medians over the opened files or rows."""
 
     folder: str  # absolute path, or the URI of a table
-    num_videos: int  # files below the folder, or rows in the table
+    num_videos: int  # files in the folder and its sub-folders, or rows in the table
     num_classes: int  # first-level sub-folders with videos
     num_examined: int  # files or rows that were opened
     unreadable: tuple[tuple[str, str], ...]  # (path, reason)
-    duration: float  # seconds
-    height: int  # pixels as displayed
+    duration: float  # in seconds
+    height: int  # in pixels, as displayed
     width: int
     fps: float
-    key_distance: float  # frames between key frames; decoding a random clip begins at one
+    key_distance: float  # frames between key frames, at which decoding can begin
     codec: str  # the most frequent codec
-    # Share of frames that repeat the previous one, measured in the middle of up to 12 videos. It is
-    # 0 for a table in an object store, which is not read for this purpose.
+    # Share of frames that repeat the previous frame, measured in the middle of up to 12 videos. It
+    # is 0 for a table in an object store, because such a table is not read for this purpose.
     repeats: float = 0.0
     extensions: tuple[str, ...] | None = None  # extensions used for listing the folder
 
@@ -64,8 +64,8 @@ class FolderFacts:
         If only some files were examined, a larger share must be unreadable, to be certain.
         """
         whole = self.num_examined == self.num_videos
-        # If a tenth of the folder is unreadable, more than 12 of 48 drawn files are so once in
-        # 1,500 draws.
+        # If a tenth of the folder is unreadable, the chance that more than 12 of the 48 examined
+        # files are unreadable is 1 in 1,500.
         if len(self.unreadable) > (1 if whole else 2.5) * MAX_BAD_SHARE * self.num_examined:
             path, reason = self.unreadable[0]
             raise ValueError(
@@ -158,8 +158,8 @@ def _repeated_share(paths: Sequence[str]) -> float:
     return equal / max(1, compared)
 
 
-#: Duration, height, width, frame rate, key-frame distance and codec of a video, or why it is
-#: unreadable
+#: Duration, height, width, frame rate, key-frame distance and codec of a video, or the reason why
+#: it is unreadable
 _Facts = tuple[tuple[float, ...], str] | str
 
 

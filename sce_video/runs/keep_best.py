@@ -26,30 +26,30 @@ from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
 from sce_video.utils.records import at
 
-#: Number of evaluations during a run, besides the one at the start
+#: Number of evaluations during a run, not counting the one at the start
 EVALUATIONS = 20
-#: Metric that chooses the best checkpoint if there are classes (docs/metrics.md)
+#: Metric that selects the best checkpoint if the videos have classes (docs/metrics.md)
 LABELLED = "knn_top1"
-#: Metric that chooses the best checkpoint without classes
+#: Metric that selects the best checkpoint if the videos have no classes
 LABEL_FREE = "rankme"
-#: Metrics to evaluate in each case, including the deciding one
+#: Metrics that are evaluated in each case, including the one that selects the checkpoint
 _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
     LABEL_FREE: ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics"),
 }
 #: One in this many videos is held out
 _SHARE = 5
-#: One in this many videos is held out from a small set
+#: In a small set, one in this many videos is held out
 _SHARE_OF_FEW = 3
-#: Largest number of videos held out from a small set
+#: Largest number of videos that are held out at the higher rate for small sets
 _FEW = 16
-#: Largest number of held-out videos. The gallery contains at most as many training videos.
+#: Largest number of held-out videos, and of training videos in the gallery
 _MOST = 100
 #: Number of clips per held-out video
 _CLIPS = 4
-#: Smallest average number of videos per sub-folder for sub-folders to count as classes
+#: Sub-folders count as classes only if they contain at least this many videos on average.
 _VIDEOS_PER_CLASS = 4
-#: Smallest number of videos in a set from which some can be held out
+#: Number of videos that a set must contain before some of them can be held out
 _LEAST = 6
 
 

@@ -134,7 +134,7 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
             runner.register_hook(OverwriteHook())
         if at(cfg, "benchmark"):
             runner.register_hook(PaperHook())
-        # Rounding depends on the number of threads, so a resumed run uses the same number as
+        # Rounding depends on the number of threads, so a resumed run uses as many threads as
         # before.
         earlier = starts_of(cfg.work_dir)[-1:] if at(cfg, "resume") else []
         threads = earlier[0].threads if earlier else None
@@ -203,12 +203,12 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
     The folder may contain an earlier run only if it is ``used``.
     """
     stack.enter_context(locked_folder(cfg.work_dir))
-    remove_unfinished(cfg.work_dir)  # e.g. a checkpoint that a killed start was writing
+    remove_unfinished(cfg.work_dir)  # e.g. a checkpoint that a killed process was writing
     source, resumed = at(cfg, "load_from"), bool(at(cfg, "resume"))
     elsewhere = source and Path(source).resolve().parent != Path(cfg.work_dir).resolve()
     if not used and (not resumed or elsewhere):
         check_unused(cfg.work_dir)
-    # A start that was killed before its first checkpoint may have left a best checkpoint.
+    # A start that was killed before its first regular checkpoint may have left a best checkpoint.
     if not find_checkpoints(cfg.work_dir):
         Path(cfg.work_dir, KEPT).unlink(missing_ok=True)
     mirror = mirror_of(cfg)
@@ -233,7 +233,8 @@ def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)
         check_classifier_weights(runner.model, checkpoint, cfg.load_from)
         if hasattr(unwrap_model(runner.model), "cls_head"):
-            # The classes must be in the same order. A missing folder would shift all later labels.
+            # The classes must be in the same order as in training. A missing class folder would
+            # shift the labels of all later classes.
             trained = at(checkpoint, "meta.classes") or ()
             tested = classes_of(runner.test_dataloader.dataset)
             check_same_classes(trained, tested, ("the training had", "the test has"))

@@ -70,11 +70,11 @@ class _Amount:
 
 #: Number of loader workers per GPU in the recipes for Kinetics and ImageNet
 _WORKERS = 12
-#: Bytes per batch in these recipes: 64 videos, 2 views of 8 x 224 x 224, 3 colours
+#: Bytes per batch in these recipes (64 videos, 2 views, 8 frames of 224 x 224 pixels, 3 colours)
 _BATCH = 64 * 2 * 8 * 224 * 224 * 3
 #: Required and recommended amounts, by resource
 _AMOUNTS = {
-    # Loader workers pass batches through shared memory. Several GPUs need more.
+    # Loader workers pass batches through shared memory, so several GPUs need more of it.
     "shared memory": _Amount(
         1,
         8,
@@ -301,7 +301,7 @@ def decode_rates(
 def check_loading(planned: PlannedTraining) -> Finding:
     """Check whether the cores can feed the device, with the settings that pretraining chooses."""
     timing, cores = planned.timing, planned.machine.cores
-    # Number of workers needed to load a batch within the duration of a step
+    # Number of workers that together load a batch in the time of one training step
     needed = max(1, math.ceil(timing.loading(workers=1)))
     what = (
         f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, and the views of a "

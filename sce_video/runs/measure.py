@@ -79,7 +79,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     # Do not write results next to a model in the cache or a network in the package.
     elsewhere = checkpoint != options.run or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
-    # Only a file that the user names can be a torchvision state dict.
+    # Pass the user's own path, because only a file that the user names can be a torchvision state
+    # dict.
     checkpoint = run_of_weights(options.run) or newest_checkpoint(checkpoint)
     work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
     check_regular(work_dir, written=True)
@@ -180,7 +181,7 @@ def _evaluation_config(
     if options.protocols:
         given = {"pairs": options.pairs, "factors": options.factors}
         of_time = {name: value for name, value in given.items() if value is not None}
-        # A user-defined metric has the name under which it is registered.
+        # A user-defined metric is given by the name under which it is registered.
         kinds = {name: PROTOCOLS[name].__name__ for name in PROTOCOLS}
         cfg.test_evaluator = [
             {"type": kinds.get(name, name), **(of_time if name == "time" else {})}

@@ -50,11 +50,12 @@ from sce_video.utils.files import write_text
 from sce_video.utils.records import at
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
-#: Time limit for embedding, in seconds. The page shows the videos embedded by then.
+#: Time limit in seconds for embedding videos. The page shows the videos that are finished by then.
 _SECONDS = 120.0
 #: Page size in bytes above which the images are made smaller
 MAX_BYTES = 8_000_000
-#: Bytes for the images in each section. If the page becomes too large, the next value is tried.
+#: Limits in bytes on the images of a section. If the page becomes too large, the next limit is
+#: tried.
 _BUDGETS = (1_000_000, 400_000, 100_000)
 #: Number of points on the map whose clips are stored in the page
 _MAP_CLIPS = 80
@@ -191,7 +192,7 @@ def write_run_page(
     scores = _scores(record, notes)
     names = at(record.data, "classes") or []
     reader, html = ClipReader() if options.videos else None, ""
-    # Shrink the images until the page fits instead of leaving some out.
+    # Shrink the images until the page is small enough, so that no image has to be left out.
     for budget in _BUDGETS:
         parts = [random_weights_part(record.compared)] if record.compared else []
         if lacks_comparison(record):
@@ -252,7 +253,7 @@ def _features(
     if options.features is not None:
         rows, provenance = load_features(options.features)
         notes += _origin(options.features, provenance, record.folder)
-        # A relative path may also be relative to the video folder.
+        # A path may be relative to the video folder instead of the current folder.
         below = [Path(str(at(dataset, "data_root") or ""), path) for path in rows.paths]
         pairs = zip(rows.paths, below, strict=True)
         found = [str(b) if not Path(p).exists() and b.exists() else p for p, b in pairs]
@@ -310,7 +311,8 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
             videos is wrong.
     """
     settings, begun = at(cfg, "run_page"), time.time()
-    options = None if settings is None else PageOptions(**settings)  # checked before training
+    # Check the options now, so that a mistake does not show up only after training.
+    options = None if settings is None else PageOptions(**settings)
     try:
         runner = run_training(cfg, overwrite)
     except Exception:
@@ -328,7 +330,7 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
         except KeyboardInterrupt:
             if stopped:
                 raise
-            # By default, the page would suggest --resume, although this run has finished.
+            # The default message would suggest --resume, although training is complete.
             next_step = f"sce-video report {cfg.work_dir} compares it and writes its page"
             if options.tested:
                 next_step = "the same command with --resume tests it and writes its page"

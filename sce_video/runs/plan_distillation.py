@@ -39,13 +39,13 @@ from sce_video.utils.run_files import TEACHER_FEATURES, split_pool
 _STUDENT = "EfficientNetLite"
 #: Pool for the frame features of student and teacher
 FRAME_POOL = "mean+absdiff+delta+energy"
-#: Number of videos on which computing features is timed
+#: Number of videos that are embedded to measure the time for the teacher's features
 _TIMED = 4
 #: Default number of clips per video
 _CLIPS = 4
 #: Default objective, which is far better than "cosine" (docs/results.md)
 _OBJECTIVE = "relations"
-#: Reason stated for the settings below
+#: Reason that the plan states for the settings below
 _MEASURED = "measured on J-HMDB (docs/results.md)"
 #: Number of frames in a student's clip
 _FRAMES = 8
@@ -63,7 +63,7 @@ _STEPS = 290
 MOST_EPOCHS = 20
 #: Largest clip duration in seconds, as in the paper
 _CLIP_DURATION = 2.56
-#: Share of a video that a clip must cover to stand for the whole video
+#: Share of a video that a clip must cover so that one clip per video is enough
 _WHOLE = 0.75
 
 
@@ -106,7 +106,7 @@ class PlannedTeacher:
         """Return the teacher's settings with reasons, for clips of ``num_frames`` frames."""
         model, clips = self.model, self.given["teacher_clips"]
         clip_bytes = 4 * model.feature_size
-        if self.objective == "frames":  # features of each frame, in half precision
+        if self.objective == "frames":  # one feature per frame, in half precision
             clip_bytes = 2 * num_frames * self.channels
         kib = -(-self.num_videos * clips * clip_bytes // 1024)
         backbone = model.settings.backbone
@@ -180,7 +180,7 @@ def plan_teacher(
     if has_student and source.per_frame and objective != "frames":
         model = with_frame_pool(model, FRAME_POOL)
     decided = {"teacher": model.checkpoint, "objective": objective, "teacher_clips": clips}
-    own = None if source.per_frame else source.settings.clip_duration  # None: a whole video
+    own = None if source.per_frame else source.settings.clip_duration  # None means the whole video
     if own is not None and "clip_duration" not in given:
         if own > facts.duration:
             shorter = max(0.1, round(0.8 * facts.duration, 1))
@@ -274,5 +274,5 @@ def become_student(
     config.data_preprocessor.update(mean=source.settings.mean, std=source.settings.std)
     for loader in (config.test_dataloader, config.test_cfg.gallery_dataloader):
         for step in loader.dataset.pipeline:
-            if step.type == "UniformClips":  # more clips of a short video would be identical
+            if step.type == "UniformClips":  # additional clips of a short video would be identical
                 step.num_clips = clips_of_video(facts, step.num_clips)

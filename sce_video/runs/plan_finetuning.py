@@ -68,7 +68,7 @@ from sce_video.runs.planned_training import (
 )
 from sce_video.utils.run_files import RESULTS, SCORES, newest_checkpoint
 
-#: Classifier of the shipped recipe
+#: Class of the classifier in the shipped recipe
 _HEAD = "I3DHead"
 #: Number of validations and checkpoints during a run
 _VALIDATIONS = 5
@@ -78,8 +78,8 @@ _PROBED_CLIPS = 4
 _SHARE_OF_BUDGET = 0.25
 #: Share of the planned training time that a trial may take without a budget
 _SHARE_OF_TRAINING = 0.5
-#: Smallest time limit of a trial without a budget, in seconds. Within this time, a small network
-#: finishes training.
+#: Smallest time limit of a trial without a budget, in seconds. A small network finishes its
+#: training within this time.
 _LEAST_SECONDS = 60.0
 #: Largest time limit of a trial without a budget, in seconds
 _MOST_SECONDS = 600.0
@@ -225,10 +225,10 @@ def _try_finetuning(training: _Training, subject: Subject, held: Tensor, seconds
     with tempfile.TemporaryDirectory(prefix="sce_video_") as name:
         folder = Path(name)
         config = training.config(data_settings(subject, name), name, epochs)
-        # Warnings that are not about the short trial are repeated in the training that follows.
+        # Silence the trial. Warnings that also concern the full training are repeated there.
         config.run_page, config.log_level = None, "ERROR"
         config.default_hooks.screen = None
-        # A validation or an earlier checkpoint would use up the time.
+        # To save time, skip validation and write a checkpoint only at the end.
         config.train_cfg.val_interval = epochs + 1
         config.default_hooks.checkpoint.interval = epochs
         if epochs < training.epochs:  # a budget would prolong a complete run
@@ -305,7 +305,7 @@ class _Training:
         """Estimated seconds for the test, the linear probe and the page."""
         timing, trained, tested = self.timing, len(self.subject.videos), len(self.subject.tested)
         views = self.chosen["clips"].value * self.chosen["crops"].value
-        # ``features`` times two clips per video.
+        # ``timing.features(1)`` covers two clips per video, so pass half the number of clips.
         probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
         page = self.subject.drawn * timing.features(1) + PAGE_SECONDS
         return tested * timing.features(views / 2) + probe + page
@@ -414,7 +414,7 @@ class _Training:
 def _start_linearly(config: Config) -> None:
     """Change a planned config, in place: start the classifier from a probe of the features."""
     training, tested = config.train_dataloader, config.val_dataloader
-    pipeline = tested.dataset.pipeline  # without augmentation
+    pipeline = tested.dataset.pipeline  # the test pipeline does not augment
     dataset = {**training.dataset, "pipeline": pipeline, "on_error": "skip"}
     loader = {**tested, "num_workers": training.num_workers, "dataset": dataset}
     config.custom_hooks = [

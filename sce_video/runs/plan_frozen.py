@@ -49,20 +49,21 @@ from sce_video.utils.stored_arguments import constructor_parameters
 
 #: Largest number of frames per clip for an image network
 _IMAGE_FRAMES = 8
-#: Largest clip duration in seconds for an image network. Motion needs frames that differ.
+#: Largest clip duration in seconds for an image network. Its frames are far enough apart to show
+#: motion.
 _IMAGE_SECONDS = 2.56
 #: Largest number of clips per video on a GPU
 _CLIPS = 10
 #: Largest number of clips per video without a GPU
 _CLIPS_ON_CPU = 5
-#: Largest number of videos to compare on. The 95 % interval then extends at most three points to
-#: each side.
+#: Largest number of videos in a comparison. With this many videos, the 95 % interval extends at
+#: most three points to each side.
 _COMPARED = 1000
-#: Number of videos embedded to measure the time if there is nothing to compare
+#: Number of videos that are embedded to measure the time if there is nothing to compare
 _TIMED = 4
 #: Number of videos per batch, small enough to limit memory
 _BATCH = 8
-#: Number of views per forward pass
+#: Largest number of views per forward pass
 _MAX_VIEWS = 32
 #: Weight decay if there is nothing to compare
 _USUAL_L2 = 0.1
@@ -97,7 +98,7 @@ class FrozenFeatures:
     def pooled(self, pool: str | None) -> Tensor:
         """Return the representations (N, V, C) of the clips."""
         if isinstance(self.values, StoredClips):
-            assert pool is not None  # one of ``pools``
+            assert pool is not None  # must be one of ``pools``
             return self.values.pooled(pool)
         return self.values
 
@@ -224,7 +225,7 @@ class FrozenFit:
             title = "features of labelled videos:"
             progress = Progress(len(drawn), title, unit="videos", quiet=True)
             begun = time.monotonic()
-            # mmengine looks up datasets and samplers in the default scope.
+            # Set the default scope, because mmengine looks up datasets and samplers in it.
             with DefaultScope.overwrite_default_scope("sce_video"):
                 batches = build_eval_dataloader(loader, 0)
                 rows = collect_rows(encoder, batches, rows_of, progress)

@@ -68,21 +68,21 @@ _LEAST_SIDE = 112
 _FEW_VIDEOS = 10_000
 #: Smallest clip size for which SCE is trained with the paper's views
 _LARGE_SIZE = 224
-#: Largest number of videos compared with random weights at the end
+#: Largest number of videos on which the final network is compared with random weights
 _MAX_COMPARED = 256
-#: Smallest number of these videos, because with fewer the comparison is inconclusive
+#: Smallest number of videos for this comparison. With fewer, it would be inconclusive.
 _MIN_COMPARED = 32
-#: Share of the time budget for this comparison
+#: Share of the time budget that this comparison may use
 _COMPARED_SHARE = 0.05
-#: Number of videos embedded and shown on the run's page
+#: Number of videos that are embedded and shown on the run's page
 _PAGE_VIDEOS = 64
-#: Additional seconds needed for the page
+#: Estimated seconds for the page in addition to embedding its videos
 _PAGE_SECONDS = 10.0
-#: Largest assumed factor by which other programs slow down writing the page
+#: Upper limit on the factor by which other programs are assumed to slow down writing the page
 _MAX_SLOWNESS = 20.0
-#: Number of steps for a run that starts from a network if there is no time budget
+#: Number of steps for a run that starts from an existing network if there is no time budget
 _STEPS_TO_CONTINUE = 2000
-#: Row of the plan that states this network
+#: Row of the plan that states the initial network
 _SOURCE = "starts from"
 #: Rows of a plan that are not settings of a recipe
 _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor", *ROWS)
@@ -302,7 +302,7 @@ class _Pretraining:
             own = student_choices(student, facts, self.options.hours, given)
         chosen = choose_settings(facts, self.machine, given, own)
         if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
-            recipe = LARGE_RECIPE  # has the paper's clip size and views
+            recipe = LARGE_RECIPE  # this recipe has the paper's clip size and views
         rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{self.road.why}")}
         if start is not None:
             del chosen["width"]  # the network has its own width
@@ -379,7 +379,7 @@ class _Pretraining:
         config = filled_recipe(self.base, self.chosen, data, self.options.out)
         config.fit_queue = False  # the queue already matches the videos
         for step in config.train_dataloader.dataset.pipeline:
-            if step.type == "DecodeClips":  # the paper's recipes keep repeated frames
+            if step.type == "DecodeClips":  # the paper's recipes would keep repeated frames
                 step.skip_repeats = True
         if "predictor" in self.chosen:
             config.model.predictor = self.chosen["predictor"].value

@@ -96,14 +96,14 @@ def resumable_config(
         mirror=mirror,
     )
     for checkpoint in find_checkpoints(path.parent) if at(cfg, "resume") else ():
-        with suppress(ValueError):  # the checkpoint may be damaged or have no record
+        with suppress(ValueError):  # the checkpoint may be damaged or contain no config
             content = load_checkpoint_file(checkpoint, merge_adapters=False)
             stored = stored_config(content, checkpoint)
             changed = differences(resolved_config(planned), stored)
             break
     else:
         return cfg
-    # A resumed run may have another length, because its schedules are stretched.
+    # A resumed run may have a different length, because its schedules are stretched.
     changed = [d for d in changed if d.key != "train_cfg.max_epochs"]
     if changed:
         shown = "; ".join(map(str, changed[:5]))
@@ -200,7 +200,7 @@ def planned_config(
             "that a class of sce_video accepts. Give a mirror or a tracker again, and name object "
             f"stores with videos in {STORES}. {advice}"
         )
-    # Without cfg_text, mmengine would read the file with this name.
+    # Pass cfg_text, because mmengine would otherwise read the file with this name.
     return Config(stored, cfg_text=str(path), filename=str(program))
 
 

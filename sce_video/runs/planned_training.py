@@ -45,9 +45,9 @@ from sce_video.utils.files import write_text
 from sce_video.utils.run_files import CONFIG
 from sce_video.utils.tensors import cudnn_benchmark
 
-#: Number of timed steps, after one untimed step
+#: Number of steps that are timed, after one untimed step
 _STEPS = 3
-#: Largest number of decoded videos
+#: Largest number of videos that are decoded to time the loading
 _DECODED = 12
 #: Seconds after which no further video is decoded
 _MAX_SECONDS = 20.0
@@ -124,7 +124,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
     ]
     first = torch.zeros(batch, dtype=torch.int64)  # any labels, videos and clips will do
     seeds, taken = torch.arange(batch), []
-    # mmaction2's recogniser looks up names in the default scope.
+    # Set the default scope, because mmaction2's recogniser looks up registered names in it.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     tuned = cudnn_benchmark(bool(cfg.get("env_cfg", {}).get("cudnn_benchmark")))
     with cores_for_workers(cfg.train_dataloader.num_workers), scope, tuned:
@@ -157,7 +157,7 @@ def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
     """
     requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
     if getattr(dataset, "reads_ahead", False):
-        dataset[requests[0]]  # opens the table
+        dataset[requests[0]]  # open the table first, so that this is not timed
         begin = time.monotonic()
         samples = dataset.__getitems__(requests)
         return samples[-1], (time.monotonic() - begin) / len(samples)
@@ -278,7 +278,7 @@ def filled_recipe(
         options["optim_wrapper.type"] = "MixedPrecisionOptimWrapper"
         options["optim_wrapper.dtype"] = chosen["precision"].value
     config = load_config(base.filename, options)
-    for variable in set(config) - top_level_keys():  # helper variables in the recipe's files
+    for variable in set(config) - top_level_keys():  # remove helper variables of the recipe's files
         config.pop(variable)
     config.work_dir, config.planned = str(Path(out).resolve()), True
     return config

@@ -80,7 +80,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         resumed = True
     elif resumed:
         for run in runs:
-            if run.mirror is not None:  # it may contain newer checkpoints
+            if run.mirror is not None:  # the mirror may contain newer checkpoints
                 restore_run(run.mirror, run.path)
     with ExitStack() as claims:
         if resumed:
@@ -220,5 +220,5 @@ def _has_finished(folder: Path) -> bool:
     from sce_video.engine.run_json import FINISHED
     from sce_video.pages.run_record import last_end, read_history
 
-    end = last_end(read_history(folder, damaged=[]))  # damaged: half a line
+    end = last_end(read_history(folder, damaged=[]))  # a killed run may leave half a line
     return end is not None and end.status == FINISHED

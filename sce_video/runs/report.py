@@ -21,7 +21,7 @@ from sce_video.utils.run_files import check_run_folder, is_run_folder
 if TYPE_CHECKING:
     from sce_video.pages.compare_page import Chance
 
-#: Title by which an existing report is recognised, so that it may be replaced
+#: Title by which an existing report is recognised before it is replaced
 TITLE = "Results compared with those of the paper"
 
 
@@ -191,7 +191,7 @@ def compare(options: CompareOptions) -> CompareResult:
     from sce_video.runs.folder import read_run
 
     names = [folder.name for folder in folders]
-    if len(set(names)) < len(names):  # use the paths relative to the common folder
+    if len(set(names)) < len(names):  # distinguish equal names by their relative paths
         shared = os.path.commonpath(folders)
         names = [str(folder.relative_to(shared)) for folder in folders]
     records = [

@@ -69,7 +69,8 @@ class ResolvedRecipe:
     settings: tuple[ResolvedSetting, ...]
 
     def __str__(self) -> str:
-        sections: dict[str, list[tuple[str, str]]] = {"": []}  # entries without one come first
+        # Settings without a section come first.
+        sections: dict[str, list[tuple[str, str]]] = {"": []}
         for setting in self.settings:
             line = f"{setting.key} = {_shown(setting.value)}"
             section, dot, _ = setting.key.partition(".")

@@ -136,7 +136,8 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     tests = {RESULTS: Path(last)}
     best = run_on_main_rank(lambda: sorted(folder.glob(f"{BEST}*.pth")))
     if len(best) == 1:
-        tests = {BEST_RESULTS: best[0], **tests}  # the last test, RESULTS, marks the split as done
+        # Write RESULTS last, because it marks the split as done.
+        tests = {BEST_RESULTS: best[0], **tests}
     for out, checkpoint in tests.items():
         # The test config belongs to the first split, so its lists are renamed as well.
         test = for_split(testing(str(checkpoint), folder), cfg.split)

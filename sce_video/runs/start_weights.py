@@ -191,7 +191,8 @@ def _checked_network(backbone: Mapping[str, Any], content: Content, name: str) -
         ValueError: If the backbone cannot be built, or a weight is missing or has another shape.
     """
     weights = checkpoint_weights(content)
-    # Third-party encoders can be built without memory. The constructors of other networks compute.
+    # Third-party encoders can be built without allocating memory. Other networks compute values in
+    # their constructors.
     imported = backbone["type"].endswith(("HFEncoder", "TimmEncoder"))
     device = torch.device("meta" if imported else "cpu")
     try:
@@ -207,7 +208,8 @@ def _checked_network(backbone: Mapping[str, Any], content: Content, name: str) -
 
 # -- files from other code bases -----------------------------------------------------------------
 
-#: File layout by the end of the first convolution's name. All other files are torchvision's.
+#: File layouts, keyed by the end of the first convolution's name. All other files have
+#: torchvision's layout.
 _FIRST_WEIGHTS = {
     "s1.pathway0_stem.conv.weight": "slowfast",
     "blocks.0.conv.weight": "pytorchvideo",
@@ -216,10 +218,10 @@ _FIRST_WEIGHTS = {
 }
 _IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 _KINETICS = dict(mean=(0.43216, 0.394666, 0.37645), std=(0.22803, 0.22145, 0.216989))
-#: Input for each network, because the files do not state it. Sources: torchvision's
-#: references/classification, models/video/resnet.py and s3d.py (15 frames per second; S3D is tested
-#: with 128 frames, which do not fit into memory in training), and SlowFast's
-#: configs/Kinetics/SLOW_8x8_R50.yaml (every eighth frame at 30 frames per second)
+#: Input of each network, because the files do not state it. The values come from torchvision's
+#: references/classification, models/video/resnet.py and s3d.py (15 frames per second), and from
+#: SlowFast's configs/Kinetics/SLOW_8x8_R50.yaml (every eighth frame at 30 frames per second).
+#: torchvision tests S3D with 128 frames, but these would not fit into memory in training.
 _INPUTS: dict[str, dict[str, Any]] = {
     "ResNet2d": dict(**_IMAGENET, num_frames=1, clip_duration=1.0, short_side=256, crop_size=224),
     "R2Plus1d": dict(
@@ -230,9 +232,10 @@ _INPUTS: dict[str, dict[str, Any]] = {
         mean=0.45, std=0.225, num_frames=8, clip_duration=64 / 30, short_side=256, crop_size=224
     ),
 }
-#: Beginnings of the names of classifier weights in these layouts
+#: Prefixes of the names of classifier weights in these layouts
 _HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
-#: First convolutions in tools/convert files, where depth and width follow from the names
+#: Names of the first convolution in files from tools/convert. Depth and width of the network follow
+#: from the names in these files.
 _OWN_STEMS = ("backbone.conv1.weight", "conv1.weight")
 #: Version of the converted files. Increase it when they change.
 _FORMAT = 1

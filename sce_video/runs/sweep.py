@@ -43,8 +43,9 @@ from sce_video.utils.files import check_regular, regular_file, write_json
 _TAIL = 20_000
 #: Seconds between two checks for a request to stop
 _LOCK_SECONDS = 1.0
-#: ``ValueError: text`` in a traceback, or ``train.py: error: text`` from a tool. The lines that
-#: torchrun adds (``ChildFailedError:``, ``error_file: <N/A>``) are less informative.
+#: Pattern for ``ValueError: text`` in a traceback, or ``train.py: error: text`` from a tool. It
+#: does not match the lines that torchrun adds (``ChildFailedError:``, ``error_file: <N/A>``), which
+#: are less informative.
 _ERROR = re.compile(r"\w(Error|Exception): \S|\w: error: ")
 
 
@@ -152,7 +153,7 @@ def _run(options: SweepOptions, work: Sequence[Sequence[Step]], steps: Sequence[
     out, say = Path(options.out), partial(print, flush=True)
     say(describe_steps(_states(out, steps)))
     runner = SweepRunner(shipped_folder(), out, options.jobs, options.nproc, say)
-    # A job that makes no progress would be requeued forever.
+    # Remember the progress, because a job that makes none would be requeued forever.
     before = progress_of(out, steps)
     try:
         return len(runner.run(work))
@@ -238,8 +239,8 @@ class SweepRunner:
         futures: list[Future[list[Step]]] = []
 
         def run_chain(chain: Sequence[Step]) -> list[Step]:
-            # Each thread is named slot_0, slot_1, .... Its number determines its share of cores and
-            # GPUs.
+            # The threads are named slot_0, slot_1 and so on. The number determines a thread's share
+            # of cores and GPUs.
             slot = int(threading.current_thread().name.removeprefix("slot_"))
             return self._run_chain(chain, self.environment(slot))
 
@@ -247,7 +248,7 @@ class SweepRunner:
         before = {
             number: signal.signal(number, self._interrupt)
             for number in numbers
-            if signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores SIGHUP
+            if signal.getsignal(number) is not signal.SIG_IGN  # under nohup, SIGHUP stays ignored
         }
         try:
             # Submit inside the try block, because a signal may arrive between two submits.
@@ -317,8 +318,8 @@ class SweepRunner:
         for command in step.commands:
             name = command[2] if command[0] == "-m" else command[0]
             self.report(f"start   {step.folder}: {name}")
-            # Search only what this attempt adds to the log, because an earlier one wrote to it,
-            # too.
+            # Remember where this attempt begins in the log, because earlier attempts wrote to the
+            # same file.
             begin = log.stat().st_size if log.is_file() else 0
             status = self._call(command, log, environment)
             if self._stopping.is_set():

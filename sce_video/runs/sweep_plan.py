@@ -42,9 +42,9 @@ from sce_video.utils.run_files import LAST_CHECKPOINT
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-#: Values of ``training``
+#: Values that ``training`` may have in a column
 TRAININGS = ("none", "one", "splits")
-# Files in the folder of a step
+# Names of the files in the folder of a step
 DONE = "done.json"
 FAILED = "failed.json"
 LOG = "sweep.log"
@@ -235,7 +235,7 @@ def step_state(out: str | Path, step: Step) -> str:
                 pass
         except Timeout:
             return "running"
-        except OSError:  # may be another user's folder
+        except OSError:  # the folder may belong to another user
             pass
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"
@@ -306,7 +306,7 @@ def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
     """
     found: dict[str, list[Step]] = {}
     for cell in cells:
-        # A pretraining run comes first in its chain. An evaluation of given weights is its own
+        # A pretraining run comes first in its chain. An evaluation of given weights forms its own
         # chain.
         first = cell.step.before or cell.step
         chain = found.setdefault(first.folder, [first])
@@ -368,7 +368,8 @@ class _Planner:
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
-        # Include option names, because options override what a checkpoint or a rule would set.
+        # Include the names of the options, because an option overrides what a checkpoint or a rule
+        # would set.
         keys = sorted(option.partition("=")[0] for option in options)
         text = json.dumps(
             [cfg._cfg_dict.to_dict(), [keys, *others]],

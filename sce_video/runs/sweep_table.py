@@ -22,7 +22,8 @@ from sce_video.utils.files import write_json, write_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.utils.records import at
 
-#: Difference reported for every user dataset. It is omitted in cells without a published number.
+#: Beginning of a difference that is reported for every user dataset. Cells without a published
+#: number omit it.
 _OWN = "states no benchmark"
 
 

@@ -74,7 +74,7 @@ def train(options: TrainOptions) -> TrainResult:
     try:
         cfg = training_config(options.config, cfg_options=changes, **given)
         runner = train_with_page(cfg, options.overwrite)
-    except KeyboardInterrupt as error:  # before training started, or a second Ctrl-C
+    except KeyboardInterrupt as error:  # raised before training, or by a second Ctrl-C
         checkpoints = [] if cfg is None else find_checkpoints(cfg.work_dir)
         left = "there is no checkpoint to resume from yet"
         if checkpoints:
@@ -93,7 +93,7 @@ def _check_names(options: TrainOptions) -> None:
         check_exists(options.data_root, "folder")
     elif options.data_root is not None:
         check_videos(options.data_root, listed_extensions(options.all_files))
-    # These special values are not file names.
+    # RANDOM and NEWEST are special values, not file names.
     if options.pretrained not in (None, RANDOM):
         check_run(str(options.pretrained))
     if options.resume not in (None, NEWEST):
