@@ -231,7 +231,7 @@ class ScheduleHook(Hook):
         ValueError: If ``base_batch_size`` is below 1, or a duration is not a number.
     """
 
-    priority = "HIGHEST"  # before RuntimeInfoHook, which logs the rates
+    priority = "HIGHEST"  # runs before RuntimeInfoHook, which logs the rates
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class ScheduleHook(Hook):
         self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self.weight_decay, self._is_decayed = weight_decay, [False]
         self._base_lrs: list[float] = []
-        self._lr_scales: list[float] = []  # factors of layer decay, which the rates contain
+        self._lr_scales: list[float] = []  # factors of layer decay, already included in the rates
 
     def before_run(self, runner) -> None:
         """Store the configured rates, because loading a checkpoint overwrites them."""
@@ -300,7 +300,7 @@ class ScheduleHook(Hook):
         schedules = {name: build_schedule(s, steps_per_epoch) for name, s in self.model.items()}
         self._model_schedules = schedules
         # Let the method check the values at the first, middle and last step and at milestones. Set
-        # them all together, because the method may compare them.
+        # all values before each check, because the method may compare them.
         check = getattr(model, "check_settings", lambda: None)
         steps = {0, self._total // 2, self._total - 1}
         for schedule in schedules.values():

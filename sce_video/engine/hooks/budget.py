@@ -97,7 +97,7 @@ class BudgetHook(Hook):
         ValueError: If ``hours`` is not positive, or ``spent`` or ``reserved`` is negative.
     """
 
-    priority = "NORMAL"  # before the checkpoint of the same iteration, which contains the plan
+    priority = "NORMAL"  # runs before the iteration's checkpoint, which contains the plan
 
     clock = staticmethod(time.monotonic)
 
