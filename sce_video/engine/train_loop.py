@@ -82,7 +82,7 @@ class StopSignals:
             return
         self.received = self.received or number
         if number == signal.SIGINT:
-            signal.signal(number, signal.default_int_handler)  # a second Ctrl-C stops at once
+            signal.signal(number, signal.default_int_handler)  # a second Ctrl-C ends the step
             if is_main_process():
                 # Do not use the log, because the interrupted code may hold a log handler's lock.
                 os.write(2, b"\nstopping after this step. Press Ctrl-C again to stop immediately\n")
