@@ -34,11 +34,11 @@ from sce_video.options.shared import MAX_PIXELS
 class _ToleranceSettings:
     """Deviations of a header that are not reported. The larger tolerance applies."""
 
-    #: Tolerance as a share of the stated value, because long durations may be rounded.
+    #: Tolerance as a share of the stated value. Long durations may be rounded.
     share: float = 0.1
-    #: Tolerance in frames, because a writer may count one or two frames that it does not write.
+    #: Tolerance in frames. A writer may count one or two frames that it does not write.
     frames: int = 2
-    #: Tolerance in seconds, because durations may be rounded.
+    #: Tolerance in seconds. Durations may be rounded.
     seconds: float = 0.5
 
 

@@ -416,7 +416,7 @@ def row_sources(
     Raises:
         ValueError: If a path is listed with two labels.
     """
-    folder = os.path.abspath(root)  # the current folder differs between machines
+    folder = os.path.abspath(root)  # the current folder may differ between machines
     found: dict[str, RowSource] = {}
     for index in range(len(videos)):
         path, label = videos.path(index), int(videos.labels[index])

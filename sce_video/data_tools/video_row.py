@@ -26,7 +26,7 @@ from sce_video.datasets.tables.table_rows import TableReader
 
 #: Length of a stream's hash in bytes, which is long enough that no two streams share a hash.
 _HASH_BYTES = 16
-_LARGEST_STREAM = 2**31  # in bytes, because a row is held in memory while it is written
+_LARGEST_STREAM = 2**31  # size in bytes. A row is held in memory while it is written
 
 
 @dataclass(frozen=True, slots=True)  # a driver holds one instance for each file

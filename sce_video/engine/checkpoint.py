@@ -44,7 +44,7 @@ from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import atomic_file, local_copy, regular_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
 from sce_video.utils.records import at
-from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # for other modules
+from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # re-exported
 from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import is_url
 

@@ -200,7 +200,7 @@ class VideoRunner(Runner):
 
         The training loop calls this again after it has checked the settings.
         """
-        # mmengine calls this for every runner, but a test must not overwrite the run's own config.
+        # mmengine calls this for every runner, but testing must not overwrite the run's own config.
         path = Path(self.log_dir, "config.py")
         if self._has_loaded:
             path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)
@@ -401,7 +401,7 @@ class VideoRunner(Runner):
             self.resume(path)
         else:
             whole = self.load_checkpoint(path)
-            if self._train_loop is not None:  # In a test, the evaluation describes the file.
+            if self._train_loop is not None:  # When only testing, the evaluation describes it.
                 self._pretrained = describe_checkpoint_file(path, whole)
         self._has_loaded = True
 

@@ -252,7 +252,7 @@ class ScheduleHook(Hook):
 
     def before_run(self, runner) -> None:
         """Store the configured rates, because loading a checkpoint overwrites them."""
-        if isinstance(runner.optim_wrapper, OptimWrapper):  # not built in tests
+        if isinstance(runner.optim_wrapper, OptimWrapper):  # not built when only testing
             groups = runner.optim_wrapper.optimizer.param_groups
             self._base_lrs = [group["lr"] for group in groups]
             self._lr_scales = [group.get("lr_scale", 1.0) for group in groups]

@@ -196,7 +196,7 @@ _MOST_CANDIDATES = 2000
 #: If at most this many rows are excluded, one more candidate per excluded row is requested from the
 #: vector index. Otherwise the number of candidates grows with the share of excluded rows.
 _MOST_LEFT_OUT = 1000
-#: Safety factor for that number (chosen by hand), because excluded rows may be unusually similar
+#: Safety factor for that number (chosen by hand). Excluded rows may be unusually similar.
 _MORE = 1.5
 #: If at most this many rows remain, all of them are compared, without the vector index.
 _FEW = 5000

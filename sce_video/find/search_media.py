@@ -87,7 +87,7 @@ class RecentItems(Generic[T]):
 # -- functions that the workers run --------------------------------------------------------
 
 
-#: Longest clip in seconds, because clips are kept in memory
+#: Longest clip in seconds. Clips are kept in memory.
 LONGEST_CLIP = 600.0
 
 
@@ -185,7 +185,7 @@ def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
     return _networks[key]
 
 
-#: Number of attempts for a call, because a pool breaks if a worker ends between two calls
+#: Number of attempts for a call, which fails if a worker has ended between two calls
 _TRIES = 3
 _CLOSING = "the page is being closed"
 

@@ -48,7 +48,7 @@ DESCRIPTION = "index.json"
 _VERSION = 2
 #: Format version of the file if its rows are windows of videos
 _VERSION_OF_WINDOWS = 3
-#: Largest number of clips per video, because an untrusted index may state any number
+#: Largest number of clips per video. An untrusted index may state any number.
 _MAX_CLIPS = 10_000
 #: Number of paths that are compared at a time to check that they are sorted
 _CHECKED_ROWS = 1 << 16

@@ -68,9 +68,9 @@ _REFINED = 5
 _MANY = 1000
 #: Folders that Lance creates in the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
-#: Folders among these whose files never change after they have been written.
+#: The folders among these whose files never change once they have been written.
 _SUMMED = ("data", "_deletions", "_indices")
-#: File with the checksums of the files in these folders, because Lance stores none.
+#: File with the checksums of the files in these folders. Lance itself stores none.
 CHECKSUMS = "checksums.json"
 #: Number of bytes that are read at a time to compute a checksum.
 _READ_BYTES = 1 << 20

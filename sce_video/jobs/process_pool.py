@@ -125,7 +125,7 @@ def _run(
     completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait, a queue keeps the order
     try:
         while True:
-            # Schedule only a few items ahead, because ``items`` may be a generator over millions.
+            # Schedule only a few items ahead, because ``items`` may yield millions of them.
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
@@ -149,7 +149,7 @@ def _run(
                 item = pending.pop(done)
                 breaks = 0
                 if _ended_from_outside(done) and item[0] not in again:
-                    # The item is not the cause of the worker's end, so try it once more.
+                    # The item did not cause the worker's end, so try it once more.
                     again.append(item[0])
                     items = chain([item], items)
                     continue

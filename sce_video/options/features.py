@@ -14,7 +14,7 @@ _CONFIG_DATA = Group("data of a config")
 _VIEWS = Group("views")
 _STORAGE = Group("storage")
 # Whole videos are read as in the test of a config, and windows as in an index. Options that apply
-# only to the one are refused for the other.
+# to only one of these are refused for the other.
 _OF_CONFIGS = ("part", "ann_file", "backend", "cfg_options", "launcher")
 _OF_INDEXES = ("clips", "crops", "device")
 

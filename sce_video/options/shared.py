@@ -113,7 +113,7 @@ WINDOWS = replace(
 )
 STRIDE = replace(TIME, help="time between window starts (default: the length of a window)")
 SHOTS = Spec("detect cuts first, so that no window contains one")
-#: Only torch can check whether the device is available.
+#: Device of the network. Its name is checked here, and torch checks whether it is available.
 DEVICE = Spec(
     "device to run the network on, for example cuda:1 or cpu (default: a GPU if there is one)",
     metavar="DEVICE",

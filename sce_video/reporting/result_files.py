@@ -17,7 +17,7 @@ from sce_video.utils.records import JsonObject, at
 from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
-#: Other names for a metric, because mmaction2 adds the metric's class name as a prefix.
+#: Other names for a metric. mmaction2 adds the name of the metric's class as a prefix.
 _ALIASES = {"mAP": ("mAP/overall",)}
 #: Folders that contain scalars and configs logged during training.
 _SKIPPED_FOLDERS = frozenset({"vis_data"})
@@ -28,7 +28,7 @@ _NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings|done|fa
 SWEEP = "sweep"
 #: Maximum size of a JSON file with results, in bytes.
 _MAX_BYTES = 2**26
-#: Maximum rounding error of a metric, because per-sample outcomes are stored in float32.
+#: Maximum rounding error of a metric. Its per-sample outcomes are stored in float32.
 _ROUNDING = 1e-5
 
 

@@ -164,7 +164,7 @@ class LogReductionHook(Hook):
         if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
             _to_history(runner, before)
-            outputs.update(current)  # for hooks that read or store them in this iteration
+            outputs.update(current)  # for hooks that use the values in this iteration
 
     def before_checkpoint(self, runner) -> None:
         """Add the waiting values to the histories in the checkpoint. All ranks call this."""
