@@ -337,7 +337,7 @@ class RecordStore:
                         if known is None or known.time < record.time:
                             self.put(record)
                 except BaseException:
-                    with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled it back
+                    with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
                         execute("ROLLBACK")
                     raise
                 with _explained(self.path, self.job):
