@@ -15,7 +15,7 @@ def main(options: FinetuneOptions) -> int:
 
     result = finetune(options)
     if result.alarm is not None:
-        # The command for predictions would recommend a classifier that only guesses.
+        # Do not suggest predict as the next step, because the classifier only guesses.
         print(printable(f"alarm {result.alarm.name}: {result.alarm}"))
     elif result.status == 0 and not options.plan:
         print(printable(f"next: sce-video predict {shlex.quote(str(result.folder))} VIDEOS"))

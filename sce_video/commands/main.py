@@ -103,17 +103,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             meant = "Options must follow the name of a command"
         print(f"sce-video: error: there is no command {name!r}. {meant}", file=sys.stderr)
         return 2
-    from sce_video.dependencies import check_dependencies  # slower than printing the help
+    from sce_video.dependencies import check_dependencies  # not needed to print the help
 
     try:
         check_dependencies()
     except ImportError as error:
         print(f"sce-video: error: {error}", file=sys.stderr)
         return 1
-    if argv is None:  # exit faster by not garbage-collecting all imports
+    if argv is None:  # makes the exit faster, because imports are not garbage-collected
         atexit.register(gc.freeze)
     module, _, function = COMMANDS[name][0].partition(".")
-    before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors
+    before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # shown in usage and errors
     try:
         return getattr(importlib.import_module(f"sce_video.commands.{module}"), function)(rest)
     finally:

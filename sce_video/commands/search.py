@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sce_video.find.query import Match
     from sce_video.find.search import SearchResult
 
-#: Similarity above which plain similarities are too close to 1 to tell apart
+#: If all plain similarities are above this value, they are too close to 1 to tell results apart.
 _CLOSE = 0.95
 
 

@@ -34,11 +34,11 @@ from sce_video.options.shared import MAX_PIXELS
 class _ToleranceSettings:
     """Deviations of a header that are not reported. The larger tolerance applies."""
 
-    #: Tolerance as a share of the stated value, because long durations may be rounded.
+    #: Tolerance as a share of the stated value. Long durations may be rounded.
     share: float = 0.1
-    #: Tolerance in frames, because a writer may count one or two frames that it does not write.
+    #: Tolerance in frames. A writer may count one or two frames that it does not write.
     frames: int = 2
-    #: Tolerance in seconds, because durations may be rounded.
+    #: Tolerance in seconds. Durations may be rounded.
     seconds: float = 0.5
 
 
@@ -208,7 +208,7 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
             frames += len(decoded)
             damaged += sum(frame.is_corrupt for frame in decoded)
         if container.format.name == "avi":
-            hidden = (end or 0) - samples  # a tick per frame, also for dropped and empty frames
+            hidden = (end or 0) - samples  # every frame has a tick, even if dropped or empty
         hidden = _hidden_samples(container, stream, hidden, samples) + skipped
     if frames == 0:
         raise VideoDecodeError(path, "no frame can be decoded")
@@ -246,9 +246,9 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
     entries = list(getattr(stream, "index_entries", ()))
     stored = [entry for entry in entries if entry.size]
     if container.format.name == "avi":
-        found -= max(0, len(stored) - samples)  # damaged, not dropped
+        found -= max(0, len(stored) - samples)  # these are damaged, not dropped
     elif stored and container.format.name.startswith("mov,"):
-        # It must end where the edit list and the stated duration end. Otherwise it is damaged.
+        # If the index is not damaged, it ends where the edit list and the stated duration end.
         ends = entries[-1].timestamp >= (1 - _TOLERANCE.share) * (stream.duration or np.inf)
         if found or ends or len(stored) < len(entries):
             shown = sum(not entry.is_discard for entry in stored)

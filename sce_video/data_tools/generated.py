@@ -34,7 +34,7 @@ MANIFEST = "manifest.json"
 # ones.
 _VERSION = 2
 _MIDDLE = 128  # mean grey level of backgrounds and discs
-_NOISE = 2.0  # standard deviation, grey levels
+_NOISE = 2.0  # standard deviation of the noise, in grey levels
 _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
@@ -155,11 +155,11 @@ def render_toy_action(
     seconds = np.arange(num_frames, dtype=np.float32) / fps
     x, y, radius = (moved[:, None, None] for moved in _draw_motion(how, rng, seconds))
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size
-    # Distances from the disc's centre in disc radii.
+    # Distances from the disc's centre, measured in disc radii.
     dx = (centres[None, None, :] - x) / radius  # (T, 1, W)
     dy = (centres[None, :, None] - y) / radius  # (T, H, 1)
     distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
-    mask = np.clip((1 - distance) * (radius * size) + 0.5, 0, 1)  # an edge one pixel wide
+    mask = np.clip((1 - distance) * (radius * size) + 0.5, 0, 1)  # the edge is one pixel wide
     strength = rng.uniform(55, 75)
     low, high = _MIDDLE - strength, _MIDDLE + strength  # darkest and lightest grey of the disc
     pattern = _draw_pattern(what, rng, dx, dy, distance)
@@ -233,7 +233,7 @@ def _draw_pattern(
 def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
     """Draw drifting grey clouds, (T, H, W) float32. A clip shows only a part of them."""
     coarse, known = rng.normal(0, 1, size=(12, 12)), np.arange(12)
-    at = np.linspace(0, 11, 4 * size)  # enlarged bilinearly, by rows and then by columns
+    at = np.linspace(0, 11, 4 * size)  # enlarges bilinearly, first the rows, then the columns
     wide = np.stack([np.interp(at, known, row) for row in coarse])
     clouds = np.stack([np.interp(at, known, column) for column in wide.T], axis=1)
     clouds = (_MIDDLE + clouds * rng.uniform(8, 14)).astype(np.float32)
@@ -300,7 +300,7 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
 
 #: Largest pixel value. A pixel counts the inked cells in a block of 4 x 4 cells of the scan.
 _MAX_SHADE = 16
-#: Number of fifths of every class in each part, in the order of the dataset.
+#: Number of fifths of every class that each part contains, in the order of the dataset.
 _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
 
 

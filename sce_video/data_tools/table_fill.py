@@ -31,8 +31,8 @@ from sce_video.utils.errors import MissingPackageError
 
 #: Columns that are read from every row.
 COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "settings", "failure")
-#: State of a row in 29 bytes. The hash of its path takes another 16 bytes. ``label`` is the number
-#: assigned to a label with its class name.
+#: State of a row in 29 bytes. The hash of its path takes another 16 bytes. ``label`` numbers the
+#: different pairs of label and class name.
 _ROW = np.dtype(
     [("row_id", "u8"), ("size", "i8"), ("time", "i8"), ("label", "i4"), ("flags", "u1")]
 )
@@ -116,7 +116,7 @@ def _hash(path: str) -> bytes:
     return digest.rstrip(b"\0")  # numpy also drops trailing zero bytes
 
 
-_GRACE = 2.0  # extra seconds, so that readers, which check the time limit themselves, end first
+_GRACE = 2.0  # extra seconds, because readers check the time limit themselves and should end first
 
 
 class RowMaker:
@@ -139,7 +139,7 @@ class RowMaker:
 
     def is_current(self, settings: str) -> bool:
         """Return whether a row with these ``settings`` can stay in the table."""
-        return not settings  # rows of ``repack --to`` have settings
+        return not settings  # only rows of ``repack --to`` have settings
 
 
 class RowsJob(jobs.BatchJob):
@@ -192,8 +192,8 @@ class RowsJob(jobs.BatchJob):
 
 
 _COMMIT_SECONDS = 30.0  # rows are committed at least this often
-_SUPPOSED_PROCESSES = 256  # number assumed for a cluster, to choose the batch size
-_LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
+_SUPPOSED_PROCESSES = 256  # assumed for a cluster, to choose the batch size
+_LONGEST_BATCH = 3600.0  # time limit in seconds, unless one file may take longer
 Progress = Callable[[int, int, bool], None]
 
 
@@ -228,7 +228,7 @@ def fill_table(
         jobs.StorageError: If a worker cannot write the table. Finished rows are committed.
         UserError: If the processes cannot start, or the cluster is lost.
     """
-    # The current folder differs between machines.
+    # Use an absolute path, because the current folder may differ between machines.
     writer = TableWriter(table if is_remote(table) else os.path.abspath(table))
     show = on_progress or (lambda done, total, failed: None)
     result = ImportResult(len(sources))
@@ -274,11 +274,11 @@ class _TableFill:
                 again, self._again = self._again, []
                 self._process((source,) for source in again)
         except BaseException:
-            with contextlib.suppress(TableError):  # the first error says more
+            with contextlib.suppress(TableError):  # the first error is more informative
                 self._commit()  # keep finished rows, even after an interrupt
             raise
         self._commit()
-        # If another driver has written rows, too, keep only the newest row of each path. The driver
+        # If another driver has also written rows, keep only the newest row of each path. The driver
         # that ends last removes all duplicates.
         if self._writer.is_shared():
             self._read_states()
@@ -416,7 +416,7 @@ def row_sources(
     Raises:
         ValueError: If a path is listed with two labels.
     """
-    folder = os.path.abspath(root)  # the current folder differs between machines
+    folder = os.path.abspath(root)  # the current folder may differ between machines
     found: dict[str, RowSource] = {}
     for index in range(len(videos)):
         path, label = videos.path(index), int(videos.labels[index])

@@ -23,7 +23,7 @@ from sce_video.datasets.tables.table import (
 )
 from sce_video.utils.command import printable_utf8, shown_failures
 
-_STORAGE_VERSION = "2.2"  # first file version of Lance that has such blobs
+_STORAGE_VERSION = "2.2"  # first file version of Lance that supports our kind of blob column
 _LANCE_FOLDERS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 _LANCE_ERRORS = (OSError, RuntimeError, ValueError)
 _MOST_CONFLICTS = 50  # maximum number of retries when other processes commit at the same time
@@ -150,7 +150,7 @@ class TableWriter:
         except _LANCE_ERRORS as error:
             problem = cannot("make", table, error)
         with contextlib.suppress(*_LANCE_ERRORS):
-            return self._open()  # another process has made the table in the meantime
+            return self._open()  # another process may have made the table in the meantime
         raise TableError(problem)
 
     def _open(self) -> Any:
@@ -199,7 +199,7 @@ class TableWriter:
         parsed = [lance.fragment.FragmentMetadata.from_json(text) for text in fragments]
         for name in (file.path for fragment in parsed for file in fragment.files):
             if not files.contains(f"data/{name}"):
-                self._open()  # if the table is gone, too, this raises a better error
+                self._open()  # raises a better error if the table itself is gone
                 raise TableError(
                     f"{name}, which a worker has written, is not in {self.table!r}: all machines "
                     "must reach the same storage under this name (a shared disk, AWS_ENDPOINT_URL)"

@@ -39,7 +39,7 @@ KINDS = {
     "label": "label missing or out of range",
 }
 
-#: FFmpeg's names for the containers that a file with each extension may be.
+#: FFmpeg's names for the containers in which files with each extension may be stored.
 CONTAINERS: dict[str, frozenset[str]] = {
     extension: frozenset(names.split())
     for extensions, names in (
@@ -165,7 +165,7 @@ def find_problems(
             other = f", which has label {before}; here it is {label}" if before != label else ""
             found.append(("duplicate", f"same file as {where}{other}"))
         else:
-            # If an entry repeats an earlier entry, its file was already examined.
+            # Examine each file only at its first entry.
             known = facts(path)
             video = known.video
             found += file_problems(path, known, min_frames, min_duration)
@@ -245,7 +245,7 @@ class VerifyJob(jobs.BatchJob):
     name = "verify"
 
     def __init__(self, root: str, timeout: float, max_pixels: int = MAX_PIXELS) -> None:
-        self.root = os.path.abspath(root)  # the current folder differs between machines
+        self.root = os.path.abspath(root)  # the current folder may differ between machines
         self.timeout = timeout
         self.max_pixels = max_pixels
 

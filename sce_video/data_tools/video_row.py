@@ -24,12 +24,12 @@ from sce_video.datasets.readers.frame_table import is_restart_point
 from sce_video.datasets.tables.row_columns import CodecParameters, FrameIndex, table_path
 from sce_video.datasets.tables.table_rows import TableReader
 
-#: Length of a stream's hash in bytes, enough that no two streams have the same hash.
+#: Length of a stream's hash in bytes, which is long enough that no two streams share a hash.
 _HASH_BYTES = 16
-_LARGEST_STREAM = 2**31  # bytes. A row is held in memory while it is written
+_LARGEST_STREAM = 2**31  # size in bytes. A row is held in memory while it is written
 
 
-@dataclass(frozen=True, slots=True)  # a driver holds one for each file
+@dataclass(frozen=True, slots=True)  # a driver holds one instance for each file
 class RowSource:
     """A file to import."""
 
@@ -96,7 +96,7 @@ def video_row(source: RowSource) -> VideoRow:
     that the file reader returns. If a file cannot be imported, no error is raised. The row then has
     no stream, and its ``failure`` is the reason.
     """
-    unread = unread_row(source)  # compared again after reading, because the file may change
+    unread = unread_row(source)  # compared after reading, because the file may change
     try:
         check_regular_file(source.file)
         row = _with_content(unread, source)

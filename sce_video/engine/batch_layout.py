@@ -124,8 +124,8 @@ def resumed_iteration(runner: Any, meta: Mapping[str, Any], name: str) -> int:
             f"accumulative_counts={now.accumulated} and a global batch of {now.global_batch}. Use "
             "ScheduleHook, which counts optimiser steps"
         )
-    # The samples per rank are rounded up, so their total depends on the number of ranks. If the
-    # steps per epoch have changed only because of this rounding, the epoch keeps its number.
+    # The samples per rank are rounded up, so their total depends on the number of ranks. If only
+    # this rounding has changed the steps per epoch, keep the earlier number of steps.
     loader, in_epoch = runner.train_dataloader, before.iters_per_epoch // before.accumulated
     alike = (before.samples, before.global_batch) == (now.samples, now.global_batch)
     rounded = alike and abs(in_epoch - now.iters_per_epoch // now.accumulated) == 1
@@ -146,7 +146,7 @@ def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
     accumulated, rest = divmod(before.global_batch, now.processes * now.batch_size)
     if now.processes != before.processes and not rest:
         return accumulated
-    # Find settings that keep the global batch without a micro-batch larger than the current one.
+    # Suggest settings that keep the global batch without a larger micro-batch.
     per_process, rest = divmod(before.global_batch, now.processes)
     batch, accumulated = before.batch_size, before.accumulated
     if now.processes != before.processes and not rest:
@@ -170,7 +170,7 @@ def _iteration(before: BatchLayout, now: BatchLayout, meta: Mapping[str, Any], n
     epoch, iteration = meta["epoch"], meta["iter"]
     if before == now:
         return iteration
-    # Count in optimiser steps, because they mean the same in both layouts.
+    # Count optimiser steps, because the layouts may differ in iterations per step.
     steps = (iteration - epoch * before.iters_per_epoch) // before.accumulated
     in_epoch = before.iters_per_epoch // before.accumulated
     if before.samples != now.samples and steps not in (0, in_epoch):
@@ -180,6 +180,6 @@ def _iteration(before: BatchLayout, now: BatchLayout, meta: Mapping[str, Any], n
             "of an epoch"
         )
     last = now.iters_per_epoch // now.accumulated
-    seen = steps * before.global_batch // now.global_batch  # in steps of the new batch
+    seen = steps * before.global_batch // now.global_batch  # converted to steps of the new size
     done = last if steps == in_epoch else min(seen, last)
     return epoch * now.iters_per_epoch + done * now.accumulated

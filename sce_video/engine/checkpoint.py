@@ -44,7 +44,7 @@ from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import atomic_file, local_copy, regular_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
 from sce_video.utils.records import at
-from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # for callers
+from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # re-exported
 from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import is_url
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 #: Description of a checkpoint or of a training run, as JSON data.
 Provenance = dict[str, Any]
-#: Attribute bit that marks a zip record as a folder. Files of torch.save never set it.
+#: Attribute bit that marks a zip record as a folder. torch.save never sets it.
 _FOLDER = 0x10
 #: Largest number of elements in a value that :func:`is_plain` accepts.
 _MAX_PLAIN_PARTS = 10**6
@@ -93,14 +93,14 @@ class HistoryRecord:
 def _history_method(owner: Any, name: Any) -> Any:
     """Replace ``getattr``, which a pickled HistoryBuffer calls for its four statistics."""
     # The real ``getattr`` would let a file access every attribute of every permitted object.
-    if owner is _EmptyRecord:  # Python 3.11.0 to 3.11.3 pickle Enum members in this way
+    if owner is _EmptyRecord:  # Python 3.11.0 to 3.11.3 pickle Enum members with getattr
         return _EmptyRecord()
     if owner is not HistoryRecord or name not in ("min", "max", "current", "mean"):
         raise pickle.UnpicklingError(f"attribute {name!r} is not a statistic of a HistoryBuffer")
     return f"HistoryBuffer.{name}"
 
 
-#: Names in mmengine's files, with their stand-ins. None of the stand-ins builds a real object.
+#: Stand-ins for names in mmengine's files. None of them builds the real object.
 _MMENGINE_STAND_INS: list = [
     (HistoryRecord, "mmengine.logging.history_buffer.HistoryBuffer"),
     (_history_method, "builtins.getattr"),
@@ -114,8 +114,8 @@ def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
 
     The sizes of the tensors' storages are noted in ``storages``, by address.
     """
-    # Refuse a tensor with more numbers than its storage (a stride of 0, sparse, without data),
-    # because a copy of it could take any amount of memory.
+    # Refuse a tensor with more elements than its storage (for example sparse, or with a stride of
+    # 0), because copying it could take any amount of memory.
     if isinstance(value, torch.Tensor):
         plain = value.layout is torch.strided and not (value.is_meta or value.is_nested)
         if not plain or value.nbytes > value.untyped_storage().nbytes():
@@ -178,7 +178,7 @@ def load_checkpoint_file(
                 weights = merged_weights(weights)
                 checkpoint = weights if inner is None else {**checkpoint, "state_dict": weights}
     except pickle.UnpicklingError as error:
-        # torch's own message advises weights_only=False, which would run the code.
+        # torch's own message recommends weights_only=False, which would run code from the file.
         text = str(error)
         ends = (text.partition(mark)[2] for mark in ("WeightsUnpickler error: ", "source.\n"))
         detail = next(filter(None, ends), text)
@@ -209,9 +209,9 @@ def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
 
 def _check_archive(path: Path) -> None:
     """Raise ValueError unless the file is an undamaged archive in the form that torch writes."""
-    # torch never writes compressed or overlapping records but would read them, so a small file
-    # could unpack to any size. torch does not verify the stored CRC-32 either. For 400 MB in the
-    # page cache, verifying it adds 0.1 s to the 0.2 s of torch.load.
+    # torch never writes compressed or overlapping records, but it would read them, so a small file
+    # could unpack to any size. It does not verify CRC-32 checksums either. For 400 MB in the page
+    # cache, verifying them takes 0.1 s, and torch.load takes 0.2 s.
     with open(path, "rb", opener=regular_file) as file:
         start = file.read(2)
         if not zipfile.is_zipfile(file):
@@ -226,13 +226,13 @@ def _check_archive(path: Path) -> None:
             stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
             if not stored or sum(record.file_size for record in records) > path.stat().st_size:
                 raise ValueError("its records are compressed, which torch.save does not do")
-            if start != b"PK":  # torch takes a file that starts differently for a pickle
+            if start != b"PK":  # torch reads every other file as a pickle
                 if start[:1] == b"\x80":
                     return
                 raise ValueError("it was not written by torch.save")
-            # If a record is marked as a folder, torch leaves the memory uninitialised.
+            # If a record is marked as a folder, torch leaves its memory uninitialised.
             damaged = next((r.filename for r in records if r.external_attr & _FOLDER), None)
-            if damaged is None and any(r.CRC for r in records):  # torch may have stored no CRCs
+            if damaged is None and any(r.CRC for r in records):  # torch can save without CRCs
                 damaged = archive.testzip()
     if damaged is not None:
         raise ValueError(f"it is damaged: bits of its record {damaged} have changed")
@@ -269,14 +269,14 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
     content = load_checkpoint_file(path) if checkpoint is None else checkpoint
     stated = ("epoch", "benchmark", "selected", "pretrained")
     found = {name: at(content, f"meta.{name}") for name in stated}
-    # If checkpoints are written by iteration, "epoch" does not yet count the epoch that has just
-    # ended.
+    # In a checkpoint that is written by iteration, "epoch" does not yet include an epoch that has
+    # just ended.
     if (epochs := at(content, "meta.trained_epochs")) is not None:
         found["epoch"] = epochs
     found["training"] = recorded_training(content)
     known = {name: v for name, v in found.items() if v is not None and is_plain(v)}
     if not has_own_weights(content):
-        # Reading a file merges its adapters, so read them separately for the comparison.
+        # Loading has merged the adapters, so read the file without merging to compare the weights.
         adapters = at(found["training"], "config.lora")
         whole = load_checkpoint_file(path, merge_adapters=False) if adapters else {}
         if not (adapters and has_own_weights(whole)):
@@ -321,7 +321,7 @@ def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
         with open(unfinished, "wb") as file:  # given a path, torch would store its name in the file
             try:
                 torch.save(checkpoint, file)
-            except RuntimeError as error:  # torch also fails when it tries to finish the archive
+            except RuntimeError as error:  # after a failed write, torch cannot end the archive
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
                 raise
@@ -403,7 +403,7 @@ def set_random_states(states: dict) -> None:
         torch.cuda.set_rng_state(states["cuda"].cpu())
 
 
-#: Name suffixes of classes that a pickle fills like a dict. A plain dict replaces them.
+#: Suffixes of the names of dict-like classes, which are unpickled as plain dicts.
 _DICTS = (".AttributeDict", ".defaultdict")
 
 
@@ -474,7 +474,7 @@ def record_training(runner: Runner, resumed: Provenance | None) -> tuple[ConfigD
         config["train_cfg"]["max_epochs"] = runner.max_epochs
     data = describe_samples(runner.train_dataloader.dataset)
     if data.ann_file is not None:
-        with suppress(OSError):  # the video list may have been removed since
+        with suppress(OSError):  # the video list may no longer exist
             data = replace(data, ann_sha256=file_sha256(data.ann_file))
     changed: list[str] = []
     if resumed is not None and at(resumed, "config", dict) is None:

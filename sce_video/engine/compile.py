@@ -109,7 +109,7 @@ def _replace(module: nn.Module, classes: dict[Any, type]) -> int:
     made: dict[Any, Any] = {}
     for conv, kind in classes.items():
         made[conv] = object.__new__(kind)
-        made[conv].__setstate__(vars(conv))  # the same settings, parameters and hooks
+        made[conv].__setstate__(vars(conv))  # shares settings, parameters and hooks
     for name, part in list(module.named_modules(remove_duplicate=False)):
         if part in made:
             module.set_submodule(name, made[part])

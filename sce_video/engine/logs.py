@@ -63,7 +63,7 @@ def prepare_handlers(logger: logging.Logger) -> None:
         elif handler not in reported:
             reported.add(handler)
             text = write_error(getattr(handler, "baseFilename", "the log to the terminal"), error)
-            with suppress(OSError):  # stderr may be on the same disk
+            with suppress(OSError):  # stderr may be redirected to the same disk
                 print(f"warning: {text}. The run goes on", file=sys.stderr)
 
     for handler in logger.handlers:
@@ -80,7 +80,7 @@ def _no_train_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Epoch(train)")
 
 
-#: Seconds between two redraws. Each redraw takes two milliseconds of the training thread.
+#: Seconds between two redraws. Each redraw blocks training for two milliseconds.
 _EVERY = 0.5
 
 
@@ -124,7 +124,7 @@ class _Screen:
     """Lines at the bottom of a terminal, above which all handlers of a logger write."""
 
     def __init__(self, logger: logging.Logger) -> None:
-        # Imported here, because a run without a terminal does not need it.
+        # Import these here, because a run without a terminal does not need them.
         from rich.console import Console, Group
         from rich.live import Live
         from rich.progress import BarColumn, Progress, TextColumn
@@ -146,7 +146,7 @@ class _Screen:
         self._live.start()
         for handler in self._streams:
             handler.addFilter(_no_train_line)
-            handler.setStream(sys.stdout)  # replaced by rich with one that writes above the lines
+            handler.setStream(sys.stdout)  # rich's stream, which writes above these lines
         _open_screens.add(self)
         atexit.register(self.close)  # shows the cursor again
 
@@ -178,7 +178,7 @@ _open_screens: set[_Screen] = set()
 
 
 def _leave_in_child() -> None:
-    for screen in list(_open_screens):  # because a loader worker must not draw
+    for screen in list(_open_screens):  # a loader worker must not draw
         screen.restore()
 
 
@@ -203,7 +203,7 @@ def describe_numbers(numbers: Mapping[str, Any]) -> str:
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
     """Writer of mmengine's event files. The next call raises the error of a failed write."""
 
-    # TensorBoard writes in a thread, and Python would print a traceback for an error in it.
+    # TensorBoard writes in a thread. Python would print a traceback for an error in that thread.
 
     def _init_env(self) -> None:
         self._other_hook = threading.excepthook
@@ -252,7 +252,7 @@ class Visualizer(mmengine.visualization.Visualizer):
             try:
                 call(backend)
             except OSError as error:
-                # Remove it before closing it, because closing may write, and fail, again.
+                # Remove the backend before closing it, because closing may write and fail again.
                 del self._vis_backends[name]
                 with suppress(OSError):
                     backend.close()

@@ -109,7 +109,7 @@ class LARS(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            alike: dict[tuple, list[Tensor]] = {}  # by device, dtype and scaling
+            alike: dict[tuple, list[Tensor]] = {}  # grouped by device, dtype and scaling
             for p in group["params"]:
                 if p.grad is not None:
                     alike.setdefault((p.device, p.dtype, p.ndim > 1), []).append(p)
@@ -156,7 +156,7 @@ def _scaled(params: list[Tensor], grads: list[Tensor], group: ParameterGroup) ->
     """Scale gradients with weight decay to ``trust_coefficient`` times the parameter's norm."""
     decay, trust = group["weight_decay"], group["trust_coefficient"]
     values: list[Tensor] | tuple[Tensor, ...] = params
-    if params[0].dtype in _LOW_PRECISION:  # because ratios overflow or underflow in fp16
+    if params[0].dtype in _LOW_PRECISION:  # ratios could overflow or underflow in fp16
         values = [p.float() for p in params]
         grads = [g.float() for g in grads]
     updates = torch._foreach_add(grads, values, alpha=decay)
@@ -171,7 +171,7 @@ def _scaled(params: list[Tensor], grads: list[Tensor], group: ParameterGroup) ->
         ratios = trust * param_norms / update_norms
         scaled = (param_norms > 0) & (update_norms > 0)
     ratios = torch.where(scaled, ratios, torch.ones_like(ratios))
-    # Keep the ratios on the device, because converting them to Python numbers would wait for it.
+    # Keep the ratios on the device, because a conversion to Python numbers would wait for the GPU.
     torch._foreach_mul_(updates, ratios.unbind())
     return list(updates)
 
@@ -237,7 +237,7 @@ class NoNormDecayConstructor:
                     below = last - depths.get(parameter, last)
                     found.setdefault((below, spared), []).append(parameter)
         groups: list[ParameterGroup] = []
-        for below, spared in sorted(found):  # the first group has the full rate, which gets logged
+        for below, spared in sorted(found):  # the first group has the full rate, which is logged
             group: ParameterGroup = {"params": found[below, spared]}
             if spared:
                 group["weight_decay"] = 0.0

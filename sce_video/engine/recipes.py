@@ -11,7 +11,7 @@ from pathlib import Path
 from sce_video.utils.own_parts import OwnRecipe, own_recipes
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-#: Folder for configs and tools in OpenMMLab's packages. For a wheel, setup.py copies ours there.
+#: OpenMMLab's folder for the configs and tools in a wheel. setup.py copies ours there.
 _IN_WHEEL = ".mim"
 #: Suffix of the recipes that ``sce-video pretrain`` completes.
 _FOLDER_RECIPE = "_r3d18_folder_small"
@@ -54,7 +54,7 @@ def _shipped_recipes() -> dict[str, Path]:
     """Return the files of the shipped recipes by name, which is the file name without ``.py``."""
     folder = recipes_folder()
     parts = {path: set(path.relative_to(folder).parts) for path in sorted(folder.rglob("*.py"))}
-    # All other files are sweeps or parts of recipes.
+    # The files in these two folders are sweeps and parts of recipes.
     return {path.stem: path for path, of in parts.items() if not of & {"_base_", "sweeps"}}
 
 

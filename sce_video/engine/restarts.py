@@ -46,7 +46,7 @@ from sce_video.utils.run_files import HISTORY, RUN_JSON
 _RESTARTS = {"slurm": "SLURM_RESTART_COUNT", "torchrun": "TORCHELASTIC_RESTART_COUNT"}
 #: Folders in which this process has trained. Training there again is not a restart.
 _started: set[Path] = set()
-#: Files that could not be written, so that each is warned about only once.
+#: Files that could not be written. A warning is logged only once for each of them.
 _unwritable: set[Path] = set()
 
 
@@ -100,7 +100,7 @@ def slurm_job() -> str | None:
 def describe_launch() -> dict[str, LaunchRecord]:
     """Return the launchers of this process by name: ``slurm``, ``torchrun``, ``script``."""
     torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
-    if torchrun == "none":  # default; on one machine, host and agent process identify a launch
+    if torchrun == "none":  # the default; host and agent process identify a launch on one machine
         alone = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
         torchrun = f"{socket.gethostname()}:{os.getppid()}" if alone else None
     script = os.environ.get("SCE_VIDEO_LAUNCH")

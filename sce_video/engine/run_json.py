@@ -35,7 +35,7 @@ FINISHED = "finished"
 INTERRUPTED = "interrupted"
 FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
-#: Maximum file size in bytes. Most of a file is the config, with about ten thousand bytes.
+#: Maximum file size in bytes. Most of a file is the config, which takes about ten thousand bytes.
 _MAX_BYTES = 2**22
 #: Generous limits on lists and texts. A plan contains about thirty choices, and the longest value
 #: is a list of class names.

@@ -66,7 +66,7 @@ class _FormattedOnce(Config):
 
     @property
     def pretty_text(self) -> str:
-        # Assigning an attribute would add a setting to the config.
+        # Write to __dict__, because assigning an attribute would add a setting to the config.
         texts = self.__dict__.setdefault("_texts", {})
         content = repr(self._cfg_dict)
         if content not in texts:
@@ -148,7 +148,7 @@ class VideoRunner(Runner):
         gradient of 3D max pooling on a GPU. Here, torch logs a warning instead.
         """
         if deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before cuBLAS starts
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts
         super().set_randomness(seed, diff_rank_seed, deterministic)
         if deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
@@ -200,7 +200,7 @@ class VideoRunner(Runner):
 
         The training loop calls this again after it has checked the settings.
         """
-        # mmengine calls this for every runner, but a test must not overwrite the run's own config.
+        # mmengine calls this for every runner, but testing must not overwrite the run's own config.
         path = Path(self.log_dir, "config.py")
         if self._has_loaded:
             path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)
@@ -401,7 +401,7 @@ class VideoRunner(Runner):
             self.resume(path)
         else:
             whole = self.load_checkpoint(path)
-            if self._train_loop is not None:  # In a test, the evaluation describes the file.
+            if self._train_loop is not None:  # When only testing, the evaluation describes it.
                 self._pretrained = describe_checkpoint_file(path, whole)
         self._has_loaded = True
 
@@ -451,8 +451,8 @@ class VideoRunner(Runner):
         Raises:
             ValueError: If the file has no training state, or the weights of a different model.
         """
-        # Load strictly, because without every weight of its queue and target network, it would not
-        # be the same run.
+        # Load strictly, because a run that lost weights of its queue or target network would not be
+        # the same run.
         checkpoint = self.load_checkpoint(filename, get_device(), strict=True)
         meta = at(checkpoint, "meta", dict) or {}
         if not {"epoch", "iter"} <= set(meta) or "optimizer" not in checkpoint:
@@ -475,7 +475,7 @@ class VideoRunner(Runner):
                 self.logger.warning(f"resuming with the checkpoint's seed {seed}, not {configured}")
             self._randomness_cfg["seed"] = seed
             self.set_randomness(**self._randomness_cfg)
-            if hasattr(self.train_dataloader.sampler, "seed"):  # built with the other seed
+            if hasattr(self.train_dataloader.sampler, "seed"):  # it was built with another seed
                 self.train_dataloader.sampler.seed = seed
         hub = unpack_message_hub(checkpoint["message_hub"], self.work_dir)
         self.message_hub.load_state_dict(hub)

@@ -231,7 +231,7 @@ class ScheduleHook(Hook):
         ValueError: If ``base_batch_size`` is below 1, or a duration is not a number.
     """
 
-    priority = "HIGHEST"  # before RuntimeInfoHook, which logs the rates
+    priority = "HIGHEST"  # runs before RuntimeInfoHook, which logs the rates
 
     def __init__(
         self,
@@ -248,11 +248,11 @@ class ScheduleHook(Hook):
         self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self.weight_decay, self._is_decayed = weight_decay, [False]
         self._base_lrs: list[float] = []
-        self._lr_scales: list[float] = []  # factors of layer decay, which the rates contain
+        self._lr_scales: list[float] = []  # factors of layer decay, already included in the rates
 
     def before_run(self, runner) -> None:
         """Store the configured rates, because loading a checkpoint overwrites them."""
-        if isinstance(runner.optim_wrapper, OptimWrapper):  # not built in tests
+        if isinstance(runner.optim_wrapper, OptimWrapper):  # not built when only testing
             groups = runner.optim_wrapper.optimizer.param_groups
             self._base_lrs = [group["lr"] for group in groups]
             self._lr_scales = [group.get("lr_scale", 1.0) for group in groups]
@@ -300,7 +300,7 @@ class ScheduleHook(Hook):
         schedules = {name: build_schedule(s, steps_per_epoch) for name, s in self.model.items()}
         self._model_schedules = schedules
         # Let the method check the values at the first, middle and last step and at milestones. Set
-        # them all together, because the method may compare them.
+        # all values before each check, because the method may compare them.
         check = getattr(model, "check_settings", lambda: None)
         steps = {0, self._total // 2, self._total - 1}
         for schedule in schedules.values():

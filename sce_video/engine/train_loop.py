@@ -82,7 +82,7 @@ class StopSignals:
             return
         self.received = self.received or number
         if number == signal.SIGINT:
-            signal.signal(number, signal.default_int_handler)  # for a second Ctrl-C
+            signal.signal(number, signal.default_int_handler)  # a second Ctrl-C ends the step
             if is_main_process():
                 # Do not use the log, because the interrupted code may hold a log handler's lock.
                 os.write(2, b"\nstopping after this step. Press Ctrl-C again to stop immediately\n")
@@ -122,7 +122,7 @@ def copied_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Bat
         current = torch.cuda.current_stream(device)
         current.wait_event(arrived)
         for view in batch["inputs"]:
-            view.record_stream(current)  # so that its memory is not reused before the step
+            view.record_stream(current)  # keeps its memory from being reused before the step
         step = torch.cuda.Event(blocking=True)  # lets the host sleep instead of polling
         step.record(current)
         begun.append(step)
@@ -137,8 +137,8 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-#: Number of optimiser steps between two agreements of the ranks on whether to stop. All GPUs wait
-#: for an agreement.
+#: The ranks agree on whether to stop only once in this many optimiser steps, because all GPUs have
+#: to wait meanwhile.
 _STEPS_PER_AGREEMENT = 10
 #: Value that stands for a failure when ranks exchange signal numbers.
 _FAILURE = 128
@@ -289,7 +289,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     raise self.failure
         finally:
             self.runner.call_hook("after_stop")
-            with suppress(RuntimeError):  # torch may report a crashed worker once more
+            with suppress(RuntimeError):  # torch may report a crashed worker a second time
                 end_persistent_workers(self.dataloader)
         return self.runner.model
 
@@ -334,7 +334,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             WriteError: If a checkpoint cannot be written.
             TrainingStepError: If it raises a ValueError, OSError, AssertionError or KeyError.
         """
-        if self.runner.cfg.get("compile"):  # CUDA graphs reuse the memory of outputs
+        if self.runner.cfg.get("compile"):  # CUDA graphs reuse the memory of earlier outputs
             torch.compiler.cudagraph_mark_step_begin()
         try:
             super().run_iter(idx, data_batch)

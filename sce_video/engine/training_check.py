@@ -29,7 +29,7 @@ from sce_video.utils.files import regular_file
 
 #: Maximum share of samples that an epoch may leave out without a warning.
 _MAX_LEFT_OUT = 0.2
-#: With fewer optimiser steps, a training run hardly changes a network.
+#: Number of optimiser steps below which training hardly changes a network.
 _FEW_STEPS = 100
 #: Number of bytes that are compared at the beginning and at the end of a file.
 _EDGE = 65536

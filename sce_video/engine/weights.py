@@ -33,8 +33,8 @@ from sce_video.utils.storage import exists, join, split
 
 _PREFIX = "backbone."
 _HEADS = ("cls_head.", "roi_head.")
-#: Name endings that may be missing from a file: BN's batch counter, which is not used in evaluation
-#: mode, and adapters, which start at 0 in a new run and are merged into the weights of an old one.
+#: Endings of the weight names that a file may lack: BN's batch counter, which evaluation does not
+#: use, and adapters, which start at 0 in a new run and are merged into an old run's weights.
 _IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
@@ -43,7 +43,7 @@ def feature_channels(backbone: Mapping[str, Any]) -> int | None:
     try:
         with torch.device("meta"):  # allocates no memory for weights
             network = MODELS.build(dict(backbone))
-    except RuntimeError:  # some constructors compute values, which the meta device lacks
+    except RuntimeError:  # some constructors read values, which meta tensors lack
         with torch.random.fork_rng(devices=[]):
             network = MODELS.build(dict(backbone))
     channels = getattr(network, "out_channels", None)
@@ -80,7 +80,7 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     own = checkpoint_weights(model.state_dict())
     own = {key: value for key, value in own.items() if not key.endswith(_IGNORED)}
     backbone = {key: value for key, value in own.items() if key.startswith(_PREFIX)}
-    # Without a prefix, the first part of its name shows whether a weight belongs to the backbone.
+    # If the names have no prefix, their first part shows which weights belong to the backbone.
     parts = (_PREFIX,) if backbone else tuple({f"{key.split('.')[0]}." for key in own})
     backbone = backbone or own
     if not backbone.keys() & weights.keys():
@@ -201,9 +201,9 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
         )
 
 
-#: Version of ``config.json``.
+#: Format version of ``config.json``.
 VERSION = 1
-#: Maximum number of tensors in a file: 3,000 modules in two branches, plus optimiser states.
+#: Maximum number of tensors in a file. It fits 3,000 modules in two branches and optimiser states.
 _MOST_TENSORS = 50_000
 #: Entries of a checkpoint's ``meta`` that an exported network keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
@@ -234,7 +234,7 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
     stored = read_exported_config(beside)
     given = at(stored, "provenance", dict) or {}
     meta = {name: value for name, value in given.items() if name in _META}
-    # The hash of the checkpoint includes weights that were not exported.
+    # Leave out the checkpoint's hash, because it covers weights that were not exported.
     if (training := at(meta, "training", dict)) is not None:
         meta["training"] = {k: v for k, v in training.items() if k != "weights_sha256"}
     if (classes := at(stored, "classifier.classes", list)) is not None:
@@ -362,7 +362,7 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
     from safetensors.torch import save_file
 
     rows = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    path.touch()  # gives the usual permissions, which the library would restrict to the owner
+    path.touch()  # the library itself would create a file that only the owner can read
     mode = path.stat().st_mode
     save_file(rows, path, metadata={"format": "pt"})
     path.chmod(mode)
@@ -395,15 +395,15 @@ LAYERS = {
         "TransformerLayerSequence".split()
     ),
 }
-#: Models that :func:`checked_parts` lets a file name, besides datasets, transforms and metrics.
+#: Models that a file may name (:func:`checked_parts`), besides datasets, transforms and metrics.
 _PARTS = (
     *("AttentiveProbeHead", "I3DHead", "RecognizerDataPreprocessor", "VideoDataPreprocessor"),
 )
-#: A metric that can write to any path.
+#: A metric that a file may not name, because it can write to any path.
 _WRITES = ("AVAMeanAP",)
 #: Keys of a backbone that would load weights or change how names are looked up.
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
-#: Largest whole number in the config of a backbone: channels, pixels, frames.
+#: Largest integer in a backbone's config, such as a number of channels, pixels or frames.
 _MAX_NUMBER = 2**16
 #: Exceptions for keys that contain these words. The limit is lower for sizes that multiply memory
 #: or the number of layers, and higher for a text network's vocabulary.
@@ -414,11 +414,11 @@ _MAX_NUMBERS = {
 }
 #: Largest number of values in a backbone's config.
 _MAX_VALUES = 2000
-#: Deepest nesting of these values.
+#: Maximum depth to which these values may be nested.
 _MAX_DEPTH = 20
 #: Largest number of modules in a network.
 _MAX_MODULES = 3000
-#: Number of bytes in a network that need not be in the file, for example for constant tables.
+#: Number of bytes that a network may need beyond its stored weights, for example for constants.
 _SPARE_BYTES = 2**24
 #: Maximum number of bytes in a network per byte in the file. A weight stored with 16 bits may need
 #: 32 bits, and it may be used twice.
@@ -490,7 +490,7 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
                 named |= LAYERS.get(registry.scope, frozenset())
             if trusted or is_own_part(part) or plain in named:
                 return
-            break  # the registry also uses the first class with this name
+            break  # like the registry, use only the first class with this name
     raise ValueError(
         f"type {name!r:.100} is not a registered network or layer that a checkpoint may name. If "
         "it is your own network, give its module with --import MODULE, or give the config file"

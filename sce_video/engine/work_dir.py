@@ -41,7 +41,7 @@ from sce_video.utils.storage import is_url, split
 LOCK = "training.lock"
 #: Pattern of mmengine's log folders, which are named by their start time.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
-#: Files that are changed in place instead of being replaced, so writing would follow a link.
+#: Files that are changed in place instead of being replaced, so writing to them follows links.
 _IN_PLACE = (LOCK, "*.jsonl", "last_checkpoint", _LOG_FOLDERS)
 #: Other files that mmengine's CheckpointHook and this package's hooks write.
 _OTHERS = (
@@ -84,7 +84,7 @@ def _lock(folder: str | Path) -> int:
         locked = True
     if not locked:
         by = ""
-        with suppress(ValueError, KeyError, TypeError):  # the other process may be writing it
+        with suppress(ValueError, KeyError, TypeError):  # the other process may be writing the file
             holder = json.loads(os.read(descriptor, 1000))
             by = f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
         _unlock(descriptor)

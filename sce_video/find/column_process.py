@@ -25,7 +25,7 @@ from typing import Any
 FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
 #: Name of the table with the columns. Conditions may read only this table.
 TABLE = "videos"
-#: Column with the number of the video. A CSV file cannot contain it.
+#: Column with the number of the video. A column of a CSV file cannot have this name.
 KEY = "#"
 #: First byte of a message with the numbers of matching videos
 KEYS = b"+"
@@ -108,7 +108,7 @@ class Database:
         # Even without videos, the query runs once, so that a mistake in the condition is found.
         for at in range(0, max(count, 1), _BLOCK):
             self._selects = 0
-            # The condition is on its own line, so that a comment in it cannot hide the bracket.
+            # Put the condition on its own line, so that a comment in it cannot hide the bracket.
             ((keys,),) = self._base.execute(
                 f'SELECT group_concat("{KEY}") FROM {TABLE} '
                 f'WHERE "{KEY}" >= {at} AND "{KEY}" < {at + _BLOCK} AND (\n{where}\n)'

@@ -47,9 +47,9 @@ COLUMNS = "columns.csv"
 DATABASE = "columns.sqlite"
 _VERSION = 1  # version of the database format
 _SECONDS = 5.0  # time limit for one condition
-_SHOWN_VALUES = 50  # largest number of different values of a column that the page lists
-_SHOWN_TEXT = 100  # largest number of characters in a value that the page lists
-_LARGE_FILE = 4 * 2**20  # bytes of a CSV file above which the database is stored
+_SHOWN_VALUES = 50  # largest number of different values in a column that the page lists
+_SHOWN_TEXT = 100  # largest number of characters in a listed value
+_LARGE_FILE = 4 * 2**20  # size in bytes of a CSV file above which the database is stored
 _MANY = 20_000  # number of index rows from which the database is stored in a file
 _KEPT = 32  # number of conditions whose matching rows are cached
 _BLOCK = 16384  # number of rows that are read at a time
@@ -59,7 +59,7 @@ _KEY = column_process.KEY
 _MOST_COLUMNS = 200  # largest number of columns in a file, which may be untrusted
 _MOST_TEXT = 10_000  # largest number of characters in a cell of such a file
 _DAMAGED = f"{DATABASE} next to the index is damaged. Remove it"
-#: Columns of a table of videos that describe the import instead of the video
+#: Columns in a table of videos that describe the import instead of the video
 _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
 
@@ -135,7 +135,7 @@ class VideoColumns:
         known &= all(len(column.values) <= _SHOWN_VALUES for column in self.described)
         if len(numbers) != rows or not inside or not known:
             raise ValueError("it is not a database of columns")
-        self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # one bit per row
+        self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # by condition, one bit per row
 
     def matching(self, where: str) -> np.ndarray:
         """Return a mask (N,) of the index rows that meet a condition; empty text selects all rows.
@@ -251,7 +251,7 @@ class _Database:
             reason = f"it takes longer than {_SECONDS:g} s" if late else "SQLite cannot read it"
             raise ValueError(reason) from None
         except BaseException:
-            self.close()  # because unread answers may remain in the pipe
+            self.close()  # unread answers may remain in the pipe
             raise
 
     def close(self) -> None:
@@ -296,7 +296,7 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
     found = Path(index.folder, COLUMNS) if file is None else Path(file)
     if file is not None and not found.is_file():
         raise FileNotFoundError(f"there is no CSV file with columns at {found}")
-    alone = is_table_folder(index.folder)  # The features are a column in the table of videos.
+    alone = is_table_folder(index.folder)  # the features are a column in a table of videos
     table = os.fspath(index.folder) if alone else index.root
     csv_file = found if found.is_file() else None
     sources = ColumnSources(index.root, csv_file, table if is_table(table) else None)
@@ -308,7 +308,7 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
         key = sha256(f"{absolute(table)} {index.stamp[-1]}".encode(errors="surrogateescape"))
         database = cache_folder() / "columns" / f"{key.hexdigest()}.sqlite"
     known = _open_database(database, state, len(index))
-    # If nothing can be written to the folder, the columns are read into memory instead.
+    # If the folder is not writable, the columns are read into memory instead.
     with suppress(WriteError, sqlite3.OperationalError):
         if known is None:
             with atomic_file(database) as unfinished, closing(sqlite3.connect(unfinished)) as base:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
     from sce_video.inference.network_input import ViewOptions
 
-#: Moments with which no result may share frames: start and end in seconds, by path in the index.
+#: Start and end in seconds of moments with which no result may share frames, by path in the index.
 Moments = Mapping[str, Sequence[tuple[float, float]]]
 
 
@@ -170,7 +170,7 @@ def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[
         raise ValueError(f"no video of the index {index.folder} has the label {name!r}")
     found = (np.flatnonzero(own), np.flatnonzero(~own & (label_of_row >= 0)))
     like, unlike = (Example(np.asarray(index.features[rows]), rows) for rows in found)
-    # In an index of labelled segments, the counter-examples are the only possible results.
+    # In an index of labelled segments, only counter-examples can be results, so keep their rows.
     return like, unlike if index.listed_in is None else replace(unlike, rows=())
 
 

@@ -69,7 +69,7 @@ def write_feature_column(
     with explained("write to", table):
         names = opened.call("schema").names
         exists = column in names
-        # An interrupted call may have left the new column, without or with the old one removed.
+        # An interrupted call may have left the new column behind, with or without the old one.
         if unfinished in names and exists:
             opened.call("drop_column", unfinished)
         elif unfinished in names:

@@ -33,7 +33,7 @@ from sce_video.find.reading import (
     index_mismatches,
     real_path,
 )
-from sce_video.find.reading import read_index as read_index  # part of this module's interface
+from sce_video.find.reading import read_index as read_index  # re-exported for callers
 from sce_video.find.store import (
     DESCRIPTION,
     FEATURES,
@@ -55,8 +55,8 @@ from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 
-#: Function that is called after each video, with the number of finished videos, the number of all
-#: videos to embed, and the reason for a failure.
+#: Function that is called after each video with the number of finished videos, the number of videos
+#: to embed, and the reason if the video failed.
 OnVideo = Callable[[int, int, str], None]
 #: Columns of a table of videos that show whether a video has changed
 _STATE = ("path", "size", "source_mtime_ns")
@@ -296,7 +296,7 @@ def _video_states(
         columns = (content[name].to_pylist() for name in _STATE)
         # If a path has several rows, the last one is the newest and replaces the others.
         found = {path: FileState(*state) for path, *state in zip(*columns, strict=True)}
-        videos = list_videos(root)  # without the rows of failed imports
+        videos = list_videos(root)  # leaves out rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
         videos = list_videos(root, extensions, dataset)
@@ -305,7 +305,7 @@ def _video_states(
     for path in sorted(set(listed)):
         try:
             status = os.stat(video_of(os.path.join(root, path)))
-        except OSError:  # Decoding will report why this file, such as a dangling link, is missing.
+        except OSError:  # Decoding will report why the file is missing (for example a broken link).
             states[path] = NO_FILE
         else:
             states[path] = FileState(status.st_size, status.st_mtime_ns)

@@ -189,7 +189,7 @@ def _network(options: IndexOptions, stored: VideoIndex | None) -> VideoModel:
 
     if options.checkpoint is not None:
         return load_model(options.checkpoint, options.config, options.device)
-    assert stored is not None  # _checked_source
+    assert stored is not None  # checked by _checked_source
     return model_of_index(stored, IndexNetwork(config=options.config, device=options.device))
 
 

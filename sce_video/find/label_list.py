@@ -22,11 +22,11 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.utils.files import file_identity, read_text, remove_unfinished, write_text
 
-#: Largest number of characters in a label, chosen by hand
+#: Maximum length of a label in characters (chosen by hand)
 _MAX_NAME = 100
 #: Number of changes that can be undone
 _UNDONE = 200
-#: Number of decimals of seconds. More would not select another frame.
+#: Number of decimal places of seconds. More would not select a different frame.
 _DIGITS = 3
 
 
@@ -78,7 +78,7 @@ class LabelList:
         self.file = file
         self.labels: dict[str, int] = {}
         self.classes: list[str] = []
-        # For each change: the number of classes before the change, and the labels it replaced.
+        # For each change, the number of classes before it, and the labels that it replaced.
         self._undo: list[tuple[int, dict[str, int | None]]] = []
         self._files = WatchedFiles("label", file, self.class_file)
         if file.exists():

@@ -22,10 +22,10 @@ from sce_video.options.find import BACKGROUND
 _THRESHOLDS = tuple(round(0.1 + 0.05 * i, 2) for i in range(18))
 #: Smallest lengths of a segment, in windows, that :func:`choose_rule` compares
 _LENGTHS = (0.0, 0.5, 1.0, 1.5, 2.0)
-#: Temporal IoU from which :func:`choose_rule` counts a segment as correct
+#: Minimum temporal IoU for which :func:`choose_rule` counts a segment as correct
 _TIOU = 0.5
 
-#: Path, timeline, segments, and reason for missing windows of a video
+#: Path of a video, its timeline and segments, and the reason if windows are missing
 Found = tuple[str, "ClassTimeline | None", list[Segment], str]
 
 

@@ -13,7 +13,7 @@ from sce_video.datasets.sources import Query
 from sce_video.find.store import READ_ROWS, VideoIndex
 from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 
-#: Smallest divisor for the length of a feature, so that zeros remain zeros
+#: Smallest number by which a feature is divided to normalise it, so that zeros remain zeros
 _TINY = 1e-12
 #: If the sum of weighted unit features is shorter than this fraction of the weights, the features
 #: cancel out.
@@ -105,7 +105,7 @@ class QueryFeatures:
                 "the examples and counter-examples cancel each other out. Remove one of them, or "
                 "change the weights"
             )
-        return total * lengths.mean()  # Terms such as the mean need a query of typical length.
+        return total * lengths.mean()  # adding the mean requires a query of typical length
 
 
 @dataclass(frozen=True)
@@ -196,9 +196,9 @@ _MOST_CANDIDATES = 2000
 #: If at most this many rows are excluded, one more candidate per excluded row is requested from the
 #: vector index. Otherwise the number of candidates grows with the share of excluded rows.
 _MOST_LEFT_OUT = 1000
-#: Safety factor on that number, chosen by hand, because excluded rows may be unusually similar
+#: Safety factor for that number (chosen by hand). Excluded rows may be unusually similar.
 _MORE = 1.5
-#: Number of remaining rows up to which all of them are compared, without the vector index
+#: If at most this many rows remain, all of them are compared, without the vector index.
 _FEW = 5000
 #: If less than one in this many rows remains, only the remaining rows are read.
 _SMALL_PART = 8
@@ -246,14 +246,14 @@ def query_index(
         raise ValueError("give either whitened or centred, because whitening centres features")
     query = as_query(feature)
     compared = query.combined()
-    # The mean must be subtracted from several examples before they are combined. It is added again,
-    # because the search below subtracts it from the query as from every row.
+    # Subtract the mean from several examples before combining them, and add it again afterwards,
+    # because the search below subtracts it from the query and from every row.
     if centred and len(query.features) > 1:
         compared = index.mean + query.combined(lambda rows: rows - index.mean)
     single = compared.astype(np.float32)
     if whitened and single.shape == index.shape[1:]:
-        # (x - mean) M . (q - mean) M equals x . (q - mean) M M^T plus a constant, so the candidates
-        # can be found by a cosine with the original features, which differs only by their lengths.
+        # (x - mean) M . (q - mean) M equals x . (q - mean) M M^T plus a constant. A cosine with the
+        # original features differs from this only by their lengths, so it can find the candidates.
         mapped = query.combined(index.whitening) @ index.whitening.matrix.T
         single = mapped.astype(np.float32)
     left_out = np.unique(np.asarray(leave_out, dtype=np.int64))

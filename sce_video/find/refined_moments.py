@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from sce_video.inference.features import Features
     from sce_video.inference.network_input import VideoNetwork, ViewOptions
 
-#: Number of parts into which the first pass divides a stride, and the second pass each such part
+#: The first pass divides a stride into this many parts, and the second pass each part again.
 _PARTS = 4
-#: Function that embeds windows, given a file, start and end of one of its windows, and the step.
+#: Function that embeds windows, given a file, the start and end of one of its windows, and a step.
 EmbedNear = Callable[[str, float, float, float], "Features"]
 
 
@@ -86,7 +86,7 @@ def refine_moments(
         similarities = cosines(own, compared(found.values))
         for begin, stop in (without or {}).get(match.path, ()):
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
-        # If several windows have the same frames, use the one that moves least.
+        # If several windows have the same frames, use the one that moves the match least.
         best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
         if similarities[best] == -np.inf:
             return None

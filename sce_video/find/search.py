@@ -36,7 +36,7 @@ from sce_video.utils.storage import absolute
 if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
 
-#: Longest name of a page in bytes. File systems allow 255 bytes, including number and suffix.
+#: Longest name of a page in bytes. File systems allow 255, including the number and the suffix.
 _STEM_BYTES = 200
 #: Largest number of results shown in a gallery
 _GALLERY_LIMIT = 100

@@ -18,7 +18,7 @@ from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 PREFIX = "/api/v1"
 #: Largest number of results of a search
 MAX_RESULTS = 500
-#: Largest number of examples in a search, and of counter-examples
+#: Largest number of examples, and of counter-examples, in a search
 _MAX_EXAMPLES = 100
 #: Largest number of rows whose labels a request changes
 _MAX_ROWS = 100_000

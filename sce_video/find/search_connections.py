@@ -42,9 +42,9 @@ TEMPLATES = "sce_video.pages"
 _TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB. Send fewer rows or examples"
 #: Address for uploads, which are written to a file instead of being held in memory.
 _UPLOAD = f"{PREFIX}/upload"
-#: POST requests that change nothing. Programs may send all others only with ``--writable``.
+#: POST requests that change nothing. Programs may send any others only with ``--writable``.
 _READING = {f"{PREFIX}/{name}" for name in ("search", "rows", "missing", "upload")}
-#: Headers of every response. The page replaces the policy by one with a nonce.
+#: Headers of every response. The page replaces the policy with one that contains a nonce.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -97,7 +97,7 @@ def server_config(app: Any) -> uvicorn.Config:
         app,
         http=LimitedProtocol,
         ws="none",
-        backlog=MOST_OF_AN_ADDRESS,  # the loop accepts all of these before it can close any
+        backlog=MOST_OF_AN_ADDRESS,  # the loop accepts this many before it can close any
         log_level="error",
         access_log=False,
         server_header=False,
@@ -149,13 +149,13 @@ class Guard:
         self._token = token
         self._writable = writable
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        self.cookie = f"sce_video_{port}"  # The name contains the port, as ports share cookies.
+        self.cookie = f"sce_video_{port}"  # contains the port, as all ports share cookies
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # no websockets
+        if scope["type"] != "http":  # websockets are not served
             return
 
         async def send_with_headers(message: Message) -> None:
@@ -187,8 +187,8 @@ class Guard:
             )
         link = path == "/" and request.method == "GET"
         page = self._is_token(request.cookies.get(self.cookie, ""))
-        # A page of another origin cannot send this header. The browser would first ask for
-        # permission, which this server refuses.
+        # A page from another origin cannot send this header, because its browser would first ask
+        # this server for permission, which is refused.
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         program = kind.lower() == "bearer" and self._is_token(bearer.strip())
         if not (
@@ -216,7 +216,7 @@ class Guard:
         return hmac.compare_digest(given.encode("utf-8"), self._token.encode("utf-8"))
 
 
-# A refused connection is closed, because the number of connections is limited.
+# Close refused connections, because the number of connections is limited.
 _CLOSE = {"Connection": "close"}
 
 

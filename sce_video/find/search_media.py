@@ -43,7 +43,7 @@ from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
 T = TypeVar("T")
-#: Content types of files that a browser may be able to play. If it is not, the page reports it.
+#: Content types of files that a browser may be able to play. If it cannot, the page says so.
 PLAYABLE = {
     ".mp4": "video/mp4",
     ".m4v": "video/mp4",
@@ -72,9 +72,8 @@ class RecentItems(Generic[T]):
             if key in self._items:
                 self._items.move_to_end(key)
                 return self._items[key]
-        item = (
-            make()
-        )  # The lock is not held, so two threads may make the same item. That is harmless.
+        # The lock is not held here, so two threads may make the same item, which is harmless.
+        item = make()
         with self._lock:
             if key not in self._items:
                 self._items[key] = item
@@ -88,7 +87,7 @@ class RecentItems(Generic[T]):
 # -- functions that the workers run --------------------------------------------------------
 
 
-#: Longest clip in seconds, because clips are kept in memory
+#: Longest clip in seconds. Clips are kept in memory.
 LONGEST_CLIP = 600.0
 
 
@@ -170,7 +169,7 @@ def embed_near(
     return windows_near(_model(index, network), index.options, file, start, end, step)
 
 
-#: The network that this worker has loaded, by its source
+#: Network that this worker has loaded, by the source of the network
 _networks: dict[Hashable, VideoModel] = {}
 
 
@@ -186,7 +185,7 @@ def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
     return _networks[key]
 
 
-#: Number of attempts for a call, because a pool breaks if a worker ends between two calls
+#: Number of attempts for a call, which fails if a worker has ended between two calls
 _TRIES = 3
 _CLOSING = "the page is being closed"
 

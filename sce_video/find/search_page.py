@@ -75,7 +75,7 @@ _STATUS: dict[type[Exception], int] = {
 UPLOAD_LIMIT = 2 * 2**30
 #: Largest size in bytes of an uploaded image.
 IMAGE_LIMIT = 64 * 2**20
-# Files that the page loads. The scripts for the map are loaded last. Plotly is not a template.
+# Files that the page loads. It loads the scripts of the map last. Plotly is not a template.
 _SCRIPTS = ("plotly.js", "feature_map.js")
 _MODULES = tuple(f"search_{name}.js" for name in "page query cards labels segments".split())
 _STYLES = ("theme.css", "parts.css", "search_page.css")
@@ -162,8 +162,8 @@ def _answer_errors(app: FastAPI) -> None:
 
 def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: int) -> None:
     """Add the page and the files that it loads."""
-    # Addresses of pictures contain this, so that the browser's cache does not show pictures of an
-    # index that another server had on the same port.
+    # The addresses of pictures contain this token, so that a browser does not show cached pictures
+    # of another index that was served on the same port.
     session = secrets.token_hex(4)
 
     @app.get("/", include_in_schema=False)
@@ -184,8 +184,8 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             },
         }
         response = HTMLResponse(render_template(TEMPLATES, "search_page.html", values))
-        # Plotly adds style rules and, for WebGL maps, compiles code. It needs the two "unsafe-"
-        # sources. Only scripts with the nonce of this response run.
+        # Plotly needs the two "unsafe-" sources, because it adds style rules and, for WebGL maps,
+        # compiles code. Only scripts with the nonce of this response can run.
         response.headers["Content-Security-Policy"] = (
             f"default-src 'none'; script-src 'nonce-{nonce}' 'unsafe-eval'; "
             "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -415,7 +415,7 @@ def _opened_in_browser(link: str) -> Iterator[None]:
     only this user can read.
     """
     with ExitStack() as at_end:
-        with suppress(OSError):  # If there is no space for the file, the printed link remains.
+        with suppress(OSError):  # If the file cannot be written, the printed link is still there.
             file = at_end.enter_context(
                 tempfile.NamedTemporaryFile("w", prefix="sce_video_link_", suffix=".html")
             )
@@ -432,14 +432,14 @@ class _Server(uvicorn.Server):
         """Start the shutdown."""
         # The inherited method is not called, because it raises the signal again after the shutdown.
         self.should_exit = True
-        # The shutdown cuts off responses that a browser is reading. uvicorn would report each one.
+        # uvicorn would report every response that the shutdown cuts off while a browser reads it.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def _listen(port: int) -> socket.socket:
     """Return a socket on the loopback address."""
     try:
-        # The socket exists before the server runs, so that the link can be printed with its port.
+        # Create the socket before the server, so that the link can be printed with its port.
         return socket.create_server((HOST, port))
     except OSError as error:
         reason = os.strerror(error.errno or 0)

@@ -51,7 +51,7 @@ from sce_video.utils.storage import absolute
 
 #: Largest number of points on the map. A larger index is sampled at equal steps.
 MAP_POINTS = 20_000
-#: Time limit in seconds for creating a picture. The readers themselves have lower limits.
+#: Time limit in seconds for creating a picture. The readers have lower limits of their own.
 _PICTURE_SECONDS = 45.0
 #: Time limit in seconds for embedding a file or cutting a clip.
 _EMBED_SECONDS = 240.0
@@ -131,7 +131,7 @@ class SearchState:
         # First row of each video. A video has several rows if the rows are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
-        # One process embeds one video at a time, so the network is in memory only once.
+        # Use a single process that embeds one video at a time, to hold the network only once.
         self._embedding = MediaWorkers(1, (media.__name__,))
         self._shown = RecentItems[bytes](_KEPT_BYTES, len)
         self._uploads = RecentItems[KeptUpload](_KEPT_UPLOADS)
@@ -206,7 +206,7 @@ class SearchState:
         file, named = self.index.file(path), path.lower().endswith(VIDEO_EXTENSIONS)
         if not inside or not (named or holds_video(file)):
             raise NoRowError(f"row {row} of the index is not a video in the indexed folder")
-        if is_elsewhere(file):  # a row of a table
+        if is_elsewhere(file):  # a URL or table row
             return file
         try:
             regular = stat.S_ISREG(os.stat(file).st_mode)
@@ -323,7 +323,7 @@ class SearchState:
             feature = np.array(self.index.features[row])
             if self._spans is not None:
                 moment = tuple(self._spans[row].tolist())
-        # All rows of the same file or, among windows, the rows that share frames with the example.
+        # Find all rows of the same file or, among windows, rows that share frames with the example.
         query = Query(self.index.file(path), *moment)
         rows = {*rows_of_query(self.index, query), *([row] if given.start is None else [])}
         return Example(feature[None], sorted(rows), own_moment(self.index, query, sorted(rows)))

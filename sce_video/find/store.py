@@ -48,13 +48,13 @@ DESCRIPTION = "index.json"
 _VERSION = 2
 #: Format version of the file if its rows are windows of videos
 _VERSION_OF_WINDOWS = 3
-#: Largest number of clips per video, because an untrusted index may state any number
+#: Largest number of clips per video. An untrusted index may state any number.
 _MAX_CLIPS = 10_000
 #: Number of paths that are compared at a time to check that they are sorted
 _CHECKED_ROWS = 1 << 16
 #: Number of rows that are read from the file or table at a time
 READ_ROWS = 16384
-#: Minimum number of features for whitening. Fewer do not determine a covariance matrix.
+#: Minimum number of features for whitening. Fewer features do not determine a covariance matrix.
 FEWEST_WHITENED = 100
 #: Largest number of features for the covariance matrix, taken at equal steps from the index
 _MOST_WHITENED = 8192
@@ -363,7 +363,7 @@ class VideoIndex:
     @property
     def failures(self) -> list[tuple[str, str]]:
         """Path and reason of each file that cannot be decoded."""
-        # A file with a row was decoded, although it is damaged or some of its windows are missing.
+        # If a file has a row, it was decoded, even if it is damaged or some windows are missing.
         some = set(self.paths) if self.failed else set()
         return [(path, r.reason) for path, r in self.failed.items() if path not in some]
 
@@ -429,7 +429,7 @@ class IndexStore(ABC):
         file: Path of the file or table in the folder of the index.
     """
 
-    #: Whether ``index.json`` lists the files with a feature. It does not repeat those in a table.
+    #: Whether ``index.json`` lists the files that have a feature. For a table, it does not.
     listed: ClassVar[bool] = True
 
     def __init__(self, file: Path) -> None:
@@ -457,7 +457,7 @@ class IndexStore(ABC):
 
     def make_vector_index(self, wanted: bool) -> None:
         """Create or extend a vector index if the store supports it and it is worth the time."""
-        return  # A file has no vector index.
+        return  # Only a table has a vector index.
 
     def describe(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Write ``index.json``: everything except the features, for people and other programs."""
@@ -525,7 +525,7 @@ class NpzIndex(VideoIndex):
             mapping = mapping.base
         for block in super().blocks(count):
             yield block
-            # Release the pages, or the whole file would finally count as memory of this process.
+            # Release the pages, because otherwise the whole file would finally be held in memory.
             if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                 mapping.madvise(mmap.MADV_DONTNEED)
 

@@ -46,15 +46,15 @@ from sce_video.utils.files import read_json, regular_file, write_json
 FEATURE = "feature"
 #: Key of the header in the metadata of a feature column.
 FACTS = "sce_video.index"
-#: Columns with start and end of a window in seconds; null if the file cannot be decoded.
+#: Columns with the start and end of a window in seconds; null if the file cannot be decoded.
 _SPAN = ("start", "end")
 #: Version of the table format.
 _VERSION = 1
 #: Number of bytes that are written at a time.
 _BATCH_BYTES = 128 * 2**20
-#: Largest number of paths in one SQL condition, chosen by hand.
+#: Largest number of paths in one SQL condition (chosen by hand).
 _DELETED_AT_ONCE = 1000
-#: Largest total size in bytes of features that are read into memory as a whole.
+#: Largest total size in bytes of features that are kept in memory.
 _HELD_BYTES = 256 * 2**20
 #: Number of rows from which a vector index is created automatically.
 APPROXIMATE_ROWS = 200_000
@@ -64,13 +64,13 @@ FEWEST_INDEXED = 256
 _PROBES = 80
 #: Number of candidates per result whose features are read (measured in docs/search.md).
 _REFINED = 5
-#: Number of results from which Lance does not compare exact features, because the caller does.
+#: From this number of results on, the caller compares exact features, so Lance need not do it.
 _MANY = 1000
 #: Folders that Lance creates in the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
-#: Folders among these whose files never change after they have been written.
+#: The folders among these whose files never change once they have been written.
 _SUMMED = ("data", "_deletions", "_indices")
-#: File with the checksums of the files in these folders, because Lance stores none.
+#: File with the checksums of the files in these folders. Lance itself stores none.
 CHECKSUMS = "checksums.json"
 #: Number of bytes that are read at a time to compute a checksum.
 _READ_BYTES = 1 << 20
@@ -320,7 +320,7 @@ class TableFeatures:
             begin, end, _ = rows.indices(len(self))
             if end <= begin:
                 return np.empty((0, self.shape[1]), dtype=np.float32)
-            # There may be rows of failed files in between.
+            # There may be rows of failed files between these two.
             first, last = self._index.offsets(np.array([begin, end - 1]))
             starts = range(first, last + 1, READ_ROWS)
             blocks = [{"offset": at, "limit": min(READ_ROWS, last + 1 - at)} for at in starts]
@@ -384,7 +384,7 @@ class TableStore(IndexStore):
                 size = feature.shape[-1]
         held = any(r.feature is not None for r in self._known.values())
         with explained("write to", self.file):
-            # The feature size of a table without features is arbitrary, so it is created again.
+            # A table without features has an arbitrary feature size, so create it again.
             if self.file.exists() and (size is None or (held and size == self.open().shape[1])):
                 self._update(header, records, changed)
             else:

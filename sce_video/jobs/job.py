@@ -23,7 +23,7 @@ from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, parse_json
 from sce_video.utils.records import JsonObject
 
-#: State of a file, or None if the file does not exist at present.
+#: State of a file; None if there is no such file.
 State = JsonObject | None
 
 
@@ -202,7 +202,7 @@ _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
 )
-#: SQLite error codes for a disk that cannot be written.
+#: SQLite error codes that mean that the disk cannot be written.
 _CANNOT_WRITE = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -337,7 +337,7 @@ class RecordStore:
                         if known is None or known.time < record.time:
                             self.put(record)
                 except BaseException:
-                    with contextlib.suppress(sqlite3.Error):  # a full disk may have rolled it back
+                    with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
                         execute("ROLLBACK")
                     raise
                 with _explained(self.path, self.job):
@@ -346,7 +346,7 @@ class RecordStore:
     def close(self) -> None:
         """Close the store, and leave one plain file."""
         with contextlib.suppress(sqlite3.Error):  # all records have already been written
-            if self.path is not None:  # merge the -wal file into the database
+            if self.path is not None:  # merges the -wal file into the database
                 self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 

@@ -126,9 +126,9 @@ def run_job(
         with closing(workers.run(job, driver.begin(items, force))) as outcomes:
             for item, outcome in outcomes:
                 driver.finish(item, outcome)
-    finally:  # all processes have ended
+    finally:  # by now, all processes have ended
         for folder in driver.folders:
-            with suppress(OSError):  # the next run will try again
+            with suppress(OSError):  # the next run will try to clean it again
                 driver.clean(folder)
     return driver.counts
 
@@ -303,7 +303,7 @@ class _Driver:
                     Path(item.temporary).unlink(missing_ok=True)
                     gone = replace(item, source=None)
                     if state is None and is_current(self.job, gone, self.store):
-                        self.counts.kept += 1  # forced, but its source has vanished meanwhile
+                        self.counts.kept += 1  # it was forced, but its source has vanished
                         self._on_record(item, None)
                         return
                     if self.job.made_output(item, self.store.get(item.key)):

@@ -33,11 +33,11 @@ from sce_video.utils.records import JsonObject
 
 Key = TypeVar("Key")
 
-#: Extra seconds after the time limit for a function that checks the time itself to return.
+#: Extra seconds in which a function that checks the time limit itself can still return.
 _GRACE = 2.0
 #: Time limit in seconds for ``start``.
 _SETUP_SECONDS = 900.0
-#: Option for Linux's prctl (linux/prctl.h).
+#: Option of Linux's prctl that sets the signal sent when the parent ends (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
 #: Maximum number of consecutive pools that break without completing an item.
 _MOST_BREAKS = 5
@@ -101,8 +101,8 @@ def process_items(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if not timeout > 0:
         raise ValueError(f"timeout must be positive seconds, got {timeout}")
-    # A process forked from this one could inherit locks that our threads hold, so fork from a
-    # server.
+    # A process forked from this one could inherit locks that our threads hold, so let a separate
+    # server process fork.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", __name__, *preload])
 
@@ -122,15 +122,15 @@ def _run(
     pool, breaks = open_pool(), 0
     pending: dict[Future, tuple[Key, Any]] = {}
     again: list[Key] = []  # keys of items whose worker was killed from outside
-    completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait, it keeps the order
+    completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait, a queue keeps the order
     try:
         while True:
-            # Schedule only a few items ahead, because ``items`` may be a generator over millions.
+            # Schedule only a few items ahead, because ``items`` may yield millions of them.
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
                 # There are three limits: the function's own, pebble's, and the worker's alarm. Each
-                # one takes effect if the one before fails.
+                # of them takes effect if the previous one fails.
                 arguments = (function, item[1], timeout + 2 * _GRACE)
                 future: Future = Future()
                 try:
@@ -149,7 +149,7 @@ def _run(
                 item = pending.pop(done)
                 breaks = 0
                 if _ended_from_outside(done) and item[0] not in again:
-                    # The item did not end its worker, so give it to another worker once.
+                    # The item did not cause the worker's end, so try it once more.
                     again.append(item[0])
                     items = chain([item], items)
                     continue
@@ -165,7 +165,7 @@ def _run(
                     )
                 pool.stop()
                 pool.join()
-                # These items' outcomes were not yielded, so the new pool may process the items.
+                # No outcome has been yielded for pending items, so they can be processed again.
                 pool, completed = open_pool(), SimpleQueue()
                 items, pending = chain(list(pending.values()), items), {}
     finally:
@@ -231,7 +231,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
         return Outcome(None, error.kind, str(error))
     except RunError as error:
         return Outcome(None, "storage" if isinstance(error, StorageError) else "run", str(error))
-    except Exception as error:  # as text, because some exceptions cannot be pickled
+    except Exception as error:  # convert to text, as some exceptions cannot be pickled
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
 
 

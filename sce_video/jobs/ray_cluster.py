@@ -26,9 +26,9 @@ from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, pack, 
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.version import __version__
 
-#: Time limit in seconds for a cluster's address to answer.
+#: Seconds within which a cluster's address must answer.
 _CONNECT_SECONDS = 10.0
-#: Time limit in seconds for each node to report its version.
+#: Seconds within which each node must report its version.
 _CHECK_SECONDS = 60.0
 #: Program that prints its argument unless it receives a byte before its input ends.
 _WATCH = "import sys; sys.stdin.buffer.read() or print(sys.argv[1], file=sys.stderr)"
@@ -53,12 +53,12 @@ def connection(ray: Any, address: str) -> Iterator[None]:
     Raises:
         ClusterError: If the cluster does not exist, or was lost during the block.
     """
-    if ray.is_initialized():  # the caller has started Ray, and ends it
+    if ray.is_initialized():  # the caller has started Ray, and will also stop it
         yield
         return
     host, _, port = address.rpartition(":")
     try:
-        if host and "/" not in host and port.isdecimal():  # Ray itself would try for minutes
+        if host and "/" not in host and port.isdecimal():  # Ray would keep trying for minutes
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise ClusterError(f"there is no Ray cluster at {address!r}: {error}") from error
@@ -98,7 +98,7 @@ def check_versions(ray: Any) -> None:
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def version() -> str:  # nested, so Ray sends its code to nodes without sce_video
+    def version() -> str:  # nested, so that Ray sends its code to nodes without sce_video
         try:
             from sce_video.version import __version__ as found
         except Exception as error:
@@ -134,11 +134,11 @@ _AHEAD = 2
 _CALL_SECONDS = 1.0
 #: Maximum number of items per call. If a call is lost, its items are processed again one by one.
 _MOST_TOGETHER = 64
-#: Maximum number of crashes per item, because the item itself may be the cause.
+#: Maximum number of crashes per item. It is low, because the item itself may be the cause.
 _MOST_CRASHES = 2
-#: Maximum number of times an item is lost with its node. The item itself is rarely the cause.
+#: Maximum number of times an item may be lost with its node, which the item itself rarely causes.
 _MOST_LOSSES = 5
-#: Maximum number of consecutive processes that end before processing an item.
+#: Maximum number of consecutive processes that may end before processing an item.
 _MOST_STARTS = 10
 #: Seconds to wait for a free slot in the cluster, in addition to the time limits of the items.
 _PATIENCE = 300.0
@@ -174,7 +174,7 @@ def run_on_ray(
         ) from error
     with connection(ray, address):
         check_versions(ray)
-        # Ray would copy a reference into each call, unless it is inside a list.
+        # Put the reference into a list, because Ray would resolve a bare one for each call.
         payload = [ray.put((__version__, pack(job), timeout, os.getcwd()))]
         actors = _Actors(ray, job, payload, count)
         try:
@@ -190,7 +190,7 @@ class _Host:
         import ray
 
         version, job, timeout, folder = ray.get(payload[0])
-        if version != __version__:  # on a node that joined the cluster later
+        if version != __version__:  # the node has joined the cluster later
             raise ClusterError(
                 f"a node has sce_video {__version__}, but the driver has {version}. Install the "
                 "same version on all nodes"
@@ -201,7 +201,7 @@ class _Host:
         # Child processes import the main script, which would be Ray's own program here.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._todo: deque[Item] = deque()
-        # None means that there is currently no other item (see process_items).
+        # None means that no further item is available yet (see process_items).
         taken = (self._todo.popleft() if self._todo else None for _ in repeat(None))
         self._outcomes = run_local(job, taken, 1, timeout)
 
@@ -223,10 +223,10 @@ class _Actors:
         self._ray, self._job, self._payload, self._count = ray, job, payload, count
         host = ray.remote(_Host)
         self._host = host.options(num_cpus=job.cpus, num_gpus=job.gpus, max_restarts=0)
-        self.starting: dict[Any, Any] = {}  # reference to the readiness -> actor
+        self.starting: dict[Any, Any] = {}  # actor by the reference to its ready() call
         self._not_started = 0
-        self._load: Counter[Any] = Counter()  # calls of an actor
-        self._where: dict[Any, Any] = {}  # reference to a call -> actor
+        self._load: Counter[Any] = Counter()  # number of scheduled calls, by actor
+        self._where: dict[Any, Any] = {}  # actor by the reference to a call
         self._grow()
 
     def _grow(self) -> None:
@@ -294,9 +294,9 @@ class _Run:
         self._ray, self._actors, self._timeout = ray, actors, timeout
         self.pending: dict[Any, list[Item]] = {}
         self._together = 1  # number of items in the next call
-        self._again: deque[Item] = deque()  # each gets its own call
+        self._again: deque[Item] = deque()  # each of these items gets its own call
         self._faults: Counter[tuple[str, str]] = Counter()
-        self._not_started = 0  # consecutive processes that did not start
+        self._not_started = 0  # number of consecutive processes that did not start
 
     def outcomes(self, items: Iterator[Item]) -> Done:
         """Schedule items as there is room, and yield (item, outcome)."""
@@ -333,11 +333,11 @@ class _Run:
                 reason = str(error.cause).strip().rpartition("\n")[2]  # a traceback's last line
                 raise WorkersEndedError(f"a process of the cluster failed: {reason}") from error
             self._actors.ended(reference, True)
-            self._again += items  # another process may succeed
+            self._again += items  # they may succeed in another process
             return
         except errors.RayError as error:
             self._actors.ended(reference, True)
-            if len(items) > 1:  # one may be the cause, so each gets its own call
+            if len(items) > 1:  # one item may be the cause, so each gets its own call
                 self._again += items
                 return
             killed = isinstance(error, errors.OutOfMemoryError | errors.WorkerCrashedError)
@@ -349,7 +349,7 @@ class _Run:
             together = _CALL_SECONDS * len(items) / max(seconds, 1e-6)
             self._together = max(1, min(_MOST_TOGETHER, int(together)))
         of_key = {item.key: item for item in items}
-        for attempt, outcome in outcomes:  # in order of completion, not of items
+        for attempt, outcome in outcomes:  # ordered by completion, not as in ``items``
             key, fault = attempt.key, str(outcome.fault)
             self._faults[key, fault] += 1
             most = {"crash": _MOST_CRASHES, "lost": _MOST_LOSSES}.get(fault, 0)

@@ -9,7 +9,7 @@ from sce_video.options import shared
 from sce_video.options.declare import Group, OptionError, Options, option
 
 #: Pools that turn the features of an encoder into one representation. Each family of models
-#: supports some of them.
+#: supports only some of these pools.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 #: Pools that turn an image network's frame features into one representation
 FRAME_POOLS = (
@@ -27,7 +27,7 @@ DEFAULT_FRAME_POOL = "mean+absdiff+delta+energy"
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")
 SEGMENT_FORMATS = ("fiftyone", "activitynet")
-#: File extension for each single-file format that has an extension of its own
+#: Extensions of the files in these formats
 ENDINGS = {"onnx": ".onnx", "program": ".pt2", "parquet": ".parquet"}
 _NETWORKS = Group("networks")
 _VIDEOS = Group("videos")

@@ -234,7 +234,7 @@ def value_types(options: type[Options]) -> dict[str, ValueType]:
     return _VALUE_TYPES[options]
 
 
-#: Cache of :func:`value_types`, because reading annotations takes longer than checking values
+#: Cache of :func:`value_types`. Reading annotations takes longer than checking values.
 _VALUE_TYPES: dict[type[Options], dict[str, ValueType]] = {}
 
 

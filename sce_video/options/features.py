@@ -13,8 +13,8 @@ CROPS = (1, 3)
 _CONFIG_DATA = Group("data of a config")
 _VIEWS = Group("views")
 _STORAGE = Group("storage")
-# Whole videos are read as in the config's test, and windows as in an index. Options used for only
-# one of the two are refused for the other.
+# Whole videos are read as in the test of a config, and windows as in an index. Options that apply
+# to only one of these are refused for the other.
 _OF_CONFIGS = ("part", "ann_file", "backend", "cfg_options", "launcher")
 _OF_INDEXES = ("clips", "crops", "device")
 

@@ -45,7 +45,7 @@ class VerifyOptions(Options):
         least=1,
     )
     min_duration: float = _LIMITS.option(
-        # Accepts 8 frames at 30 frames per second, which take 0.27 s.
+        # This accepts 8 frames at 30 frames per second, which take 0.27 s.
         "duration, in seconds, below which a file is too short",
         0.25,
         metavar="SECONDS",
@@ -76,7 +76,7 @@ class VerifyOptions(Options):
 #: seventh smaller at the same PSNR, and fastdecode (no CABAC, no deblocking) halves the decoding
 #: time.
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
-#: Range to search if ``crf=None``. Below 18, no gain is visible in a training crop.
+#: Range of crf values to search if ``crf=None``. Values below 18 do not improve a crop visibly.
 CRF_RANGE = (18.0, 34.0)
 _PRESETS = (
     "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",

@@ -96,7 +96,7 @@ def check_folds(options: Any) -> None:
         )
 
 
-#: Trained network. Each command's function checks the format, and that the file exists.
+#: Trained network. The function of each command checks the format and whether the file exists.
 RUN = Spec(
     "network: a run or a checkpoint (a path or s3://...), or a transformers or timm model (FOLDER "
     "or hf:OWNER/MODEL). NAME:POOL changes how the features of frames are pooled "
@@ -113,7 +113,7 @@ WINDOWS = replace(
 )
 STRIDE = replace(TIME, help="time between window starts (default: the length of a window)")
 SHOTS = Spec("detect cuts first, so that no window contains one")
-#: Only torch can check whether the device is available.
+#: Device of the network. Its name is checked here, and torch checks whether it is available.
 DEVICE = Spec(
     "device to run the network on, for example cuda:1 or cpu (default: a GPU if there is one)",
     metavar="DEVICE",
@@ -123,7 +123,7 @@ DEVICE = Spec(
 )
 CONFIG = Spec("config file, if the checkpoint contains none", metavar="FILE")
 LABELS = Spec("list of labels, with 'path label' on every line", metavar="LIST")
-#: Checks the name of a table to be written
+#: Function that checks the name of a table that a command writes
 table_problem = matching(_TABLE, "must be the name of a table, which ends with .lance")
 DATA_ROOT = Spec(
     "folder to which the paths in a list are relative (default: the folder of the list, or the "

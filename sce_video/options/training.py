@@ -18,7 +18,7 @@ from sce_video.options.declare import (
 )
 
 PRECISIONS = ("float32", "bfloat16", "float16")
-#: Checkpoint that becomes the result of a pretraining run.
+#: ``keep`` values for the checkpoint that becomes the result of a pretraining run.
 BEST = "best"
 LAST = "last"
 #: ``labels`` value that takes the classes from the sub-folders.

@@ -23,7 +23,7 @@ from sce_video.published import number_or_text, read_published
 MEAN_OF_SPLITS = "mean of 3"
 #: Dataset and metric for the last cell in tab:many-shot, which is the mean of the other cells.
 MEAN_OF_SETS = "many_shot_mean"
-#: Facts that a result must state to be compared.
+#: Facts that a result must state to be comparable.
 REQUIRED = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
 
 
@@ -180,10 +180,10 @@ VARIANTS = tuple(
     for row in read_published("variants.csv")
 )
 _RESULTS = _read_results()
-#: All published numbers on videos, and all on images.
+#: All published numbers for videos, and all for images.
 PAPER_RESULTS = tuple(result for result in _RESULTS if result.frames > 1)
 IMAGE_RESULTS = tuple(result for result in _RESULTS if result.frames == 1)
-#: Numbers in tab:many-shot except for their mean, as dataset, metric and value.
+#: Numbers in tab:many-shot, without their mean, as tuples of dataset, metric and value.
 MANY_SHOT = tuple(
     (result.dataset, result.metric.removeprefix("many_shot_"), f"{result.value:.1f}")
     for result in IMAGE_RESULTS

@@ -207,7 +207,7 @@ def _check_trainings(result: Result, setting: Setting) -> _Found:
             yield _OBSTACLE, f"pretrained for {epoch} of {planned} epochs"
     # The authors keep the epoch that is best on the test split (juliendenize/eztorch,
     # ``eztorch/configs/run/evaluation/linear_classifier``). If one of our results does the same,
-    # this is reported as its own deviation.
+    # another check reports this.
     on_images = setting.frames == 1 and pretraining is not None
     if on_images and setting.protocol == "linear" and selection_of(result.protocol) is None:
         yield _NOTE, "paper: best epoch on the test split"
@@ -330,7 +330,7 @@ def _check_test_set(result: Result, setting: Setting) -> _Found:
     problem = class_list_problem(str(dataset), result.at("test.classes"))
     if problem:
         yield _OBSTACLE, f"test set: {problem}"
-    if protocol == "detection":  # samples are key frames, but films are published
+    if protocol == "detection":  # samples are key frames, but the published size counts films
         yield from _check_size(result.count("test.films"), published, "films")
     else:
         yield from _check_size(tested + failed, published, unit)
@@ -363,13 +363,13 @@ def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what
 
     record = at(provenance, "training.data", dict)
     size = size_of("training", dataset, (split or 1) if dataset in WITH_SPLITS else "val")
-    if what == "pretrained":  # some sets use other images for pretraining
+    if what == "pretrained":  # some datasets use other images for pretraining
         size = size_of("pretraining", dataset) or size
     if record is None or size is None:
         return
     data = lenient_record(SampleFacts, record)
     count, unit = data.samples, "images" if data.kind == "image" else "videos"
-    if data.films is not None:  # AVA's samples are key frames, but its size is in films
+    if data.films is not None:  # AVA's samples are key frames, but its size counts films
         count, unit = data.films, "films"
     shown = f"an unknown number of {unit}" if count is None else f"{count:,} {unit}"
     shown += f" in {data.num_classes} classes" if data.num_classes else ""

@@ -193,7 +193,7 @@ def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
 def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
     """Fill the cell of the mean over sets, for each checkpoint that was tested on all sets."""
     parts = [c for c in cells if c.papers[0].table == cell.papers[0].table and c is not cell]
-    # Reverse the results, so that the first of several results for a checkpoint is used.
+    # Reverse the results, so that the first one for a checkpoint replaces later ones in the dict.
     by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
     means = []
     for weights in by_weights[0]:
@@ -275,7 +275,7 @@ def _percentages(result: Result, metrics: Sequence[str]) -> tuple[float, ...] | 
 _ORDER = ("top1", "mean_class_accuracy", "mAP", "linear_top1", "knn_top1", "retrieval_r1")
 #: Maximum number of class names to list.
 _MAX_CLASSES = 8
-#: Descriptions of random weights, and of weights that were trained without pretraining.
+#: Descriptions of untrained weights, and of weights that were trained without pretraining.
 _RANDOM = ("random weights", "trained from random weights")
 
 

@@ -17,18 +17,18 @@ from sce_video.utils.records import JsonObject, at
 from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
-#: Other names for a metric, because mmaction2 adds the metric's class name as a prefix.
+#: Other names for a metric. mmaction2 adds the name of the metric's class as a prefix.
 _ALIASES = {"mAP": ("mAP/overall",)}
 #: Folders that contain scalars and configs logged during training.
 _SKIPPED_FOLDERS = frozenset({"vis_data"})
-#: Other files that commands write: a log next to vis_data, the settings of a run over several
+#: JSON files that contain no results: a log next to vis_data, the settings of a run over several
 #: splits, and the state of a sweep's step.
 _NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings|done|failed)\.json$")
 #: ``kind`` of a sweep's table. The sweep's results are in separate files.
 SWEEP = "sweep"
 #: Maximum size of a JSON file with results, in bytes.
 _MAX_BYTES = 2**26
-#: Maximum rounding error of a metric, because per-sample outcomes are stored in float32.
+#: Maximum rounding error of a metric. Its per-sample outcomes are stored in float32.
 _ROUNDING = 1e-5
 
 
@@ -108,11 +108,11 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     """
     collection = Collection()
     single: dict[str, Result] = {}
-    summaries: dict[str, tuple[str, Any]] = {}  # shown name and content of a splits.json, by path
+    summaries: dict[str, tuple[str, Any]] = {}  # displayed name and content, by path
     seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)
-        if real in seen:  # given twice, or linked
+        if real in seen:  # the file was given twice, or is linked
             continue
         seen.add(real)
         try:

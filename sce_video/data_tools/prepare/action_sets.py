@@ -148,7 +148,7 @@ def read_hmdb51(root: Path, annotations: Folder = None) -> OfficialLists:
         for label, name in enumerate(classes):
             list_name = f"{name}_test_split{number}.txt"
             path = HMDB51.find(root, folder, f"split {number}", list_name)
-            # Names contain special characters such as # & ( ; [ !
+            # File names may contain special characters such as # & ( ; [ !
             lines = read_matches(path, r"([^/]*[^/\s])\s* ([012])", _MARKS)
             for video in unique_entries((where, m[1], int(m[2])) for where, m in lines):
                 if video.label == 0:
@@ -172,7 +172,7 @@ SSV2 = Downloads(
     lists=("labels", ""),
     files=("20bn-something-something-v2",),
 )
-# Goyal et al. 2017 and the dataset's page.
+#: Number of classes. The numbers are from Goyal et al. 2017 and the dataset's page.
 SSV2_CLASSES = 174
 #: Number of videos in each split.
 SSV2_PUBLISHED = {"train": 168913, "validation": 24777}
@@ -268,7 +268,7 @@ DIVING48 = Downloads(
     files=("rgb", "videos"),
     extension=".mp4",
 )
-# Li et al. 2018. The V2 files of October 2020 replace the first labels.
+#: Number of classes (Li et al. 2018). The V2 files of October 2020 replace the first labels.
 _DIVING48_CLASSES = 48
 #: Number of entries in the file of each split.
 _DIVING48_COUNTS = {"train": 15027, "test": 1970}
@@ -296,8 +296,8 @@ def read_diving48(root: Path, annotations: Folder = None) -> OfficialLists:
             raise ValueError(f"{where}: {name!r} is empty or listed twice")
         classes.append(name)
 
-    # The frame numbers of an entry are not used, because they refer to the long video from which
-    # the clip was cut.
+    # Ignore the frame numbers of an entry, because they refer to the long video from which the clip
+    # was cut.
     def rows(path: Path) -> Iterator[tuple[str, str, int]]:
         for where, item in _items(path, "vid_name", "label"):
             name, label, count = str(item["vid_name"]), item["label"], len(classes)
@@ -322,7 +322,7 @@ NTU60 = Downloads(
     files=("nturgb+d_rgb",),
     extension=".avi",
 )
-# Shahroudy et al. 2016, section 3.2.
+#: Number of videos. The numbers and both splits are from Shahroudy et al. 2016, section 3.2.
 _NTU60_VIDEOS = 56880
 _TRAINING_PERFORMERS = frozenset(
     (1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38)

@@ -38,7 +38,7 @@ AVA = Downloads(
 FIRST_SECOND = 902
 #: Last annotated second of each film, according to the same file.
 LAST_SECOND = 1798
-OVERSHOOT = 0.005  # boxes that exceed the frame by up to this share of its size are clipped
+OVERSHOOT = 0.005  # boxes that exceed the frame by at most this share of its size are clipped
 
 Key = tuple[str, int]
 Corners = tuple[float, float, float, float]
@@ -157,7 +157,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
                 f"{min(actions)} to {max(actions)}"
             )
         person = _whole(cells[7], where, "person_id") if len(cells) == 8 and cells[7] else -1
-        if corners is None:  # skipped after the action and the person were checked
+        if corners is None:  # the box is skipped, but its action and person were checked
             continue
         own = frame.boxes.setdefault((corners, person), [])
         if action in own:
@@ -209,7 +209,7 @@ def read_excluded(path: Path) -> set[Key]:
     return excluded
 
 
-#: A detection: its place in the file, its key frame, corners and score.
+#: A detection: its place in the file, and its key frame, corners and score.
 _Detection = tuple[str, Key, list[float], float]
 
 

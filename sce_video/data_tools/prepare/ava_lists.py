@@ -50,7 +50,7 @@ FRAME_RATE = 30
 #: Longer videos are full films, because a cut lasts 901 s and a film more than half an hour.
 LONGEST_CUT = 1000.0
 
-# Numbers of Gu et al. 2018 and of the dataset's page.
+# These numbers are from Gu et al. 2018 and the dataset's page.
 #: Number of videos in each split.
 PUBLISHED_VIDEOS = {"train": 235, "val": 64}
 #: Number of actions in the official list.
@@ -126,7 +126,7 @@ def find_images(options: PrepareOptions, videos: list[str]) -> Images:
             images.unreadable[video] = length
             continue
         length = math.inf if length is None else length
-        begin = 0 if length > LONGEST_CUT else BEGIN  # seconds of a film count from 0
+        begin = 0 if length > LONGEST_CUT else BEGIN  # a full film begins at second 0
         images.seconds[video] = (begin, begin + length)
     images.films = [video for video, (begin, _) in images.seconds.items() if begin == 0]
     if images.films and len(images.films) < len(images.seconds):
@@ -347,7 +347,7 @@ def _fill(split: _Split, detections: Detections, images: Images, options: Prepar
 def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
     frames = split.annotations.frames
     wanted = set(keys)
-    listed = [key for key in frames if key in wanted]  # in the order of the file
+    listed = [key for key in frames if key in wanted]  # in the file's order
     video, second = (listed or keys)[0]
     first, end = images.seconds[video]
     where = frames[listed[0]].where if listed else str(split.annotations.path)

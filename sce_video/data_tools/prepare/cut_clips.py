@@ -60,7 +60,7 @@ FINEGYM = Downloads(
     uncut="videos",
     extension=".mp4",
 )
-# Number of classes, from Shao et al. 2020.
+#: Number of classes (Shao et al. 2020).
 _FINEGYM_CLASSES = 99
 #: Number of lines in the training list, version 1.0.
 _FINEGYM_TRAIN = 20484
@@ -70,7 +70,7 @@ _FINEGYM_VAL = 8521
 #: and hops on the floor, and circles on the uneven bars (the SEVERE benchmark's FX-S1 and UB-S1;
 #: fmthoker/SEVERE-BENCHMARK, action_recognition/datasets/gym_set_{FX,UB}_S1.py).
 FINEGYM_SETS = {"fx_s1": range(6, 17), "ub_s1": range(74, 89)}
-_PUBLISHED_SETS = {"fx_s1": (1882, 777), "ub_s1": (3511, 1471)}  # lines of the lists, version 1.0
+_PUBLISHED_SETS = {"fx_s1": (1882, 777), "ub_s1": (3511, 1471)}  # number of lines, version 1.0
 _CATEGORY = re.compile(r"Clabel:\s*(\d+)\s*;\s*set:\s*\d+\s*;\s*Glabel:\s*\d+\s*;\s*(.+)")
 
 
@@ -166,7 +166,7 @@ EPIC_KITCHENS = Downloads(
     uncut="EPIC-KITCHENS",
     extension=".mp4",
 )
-# Damen et al. 2022, table 2; epic-kitchens/epic-kitchens-100-annotations, README.md.
+#: Number of clips (Damen et al. 2022, table 2; epic-kitchens/epic-kitchens-100-annotations).
 _EPIC_COUNTS = {"train": 67217, "validation": 9668}
 #: Number of classes for each kind of label.
 _EPIC_CLASSES = {"verb": 97, "noun": 300}
@@ -212,7 +212,7 @@ def read_epic_kitchens(root: Path, annotations: Folder = None) -> OfficialLists:
 
 def epic_kitchens_clips(root: Path, annotations: Folder = None) -> Iterator[Clip]:
     """Yield the clips of training, then of validation, with their places in the long videos."""
-    read_epic_kitchens(root, annotations)  # refuses clips that are in both
+    read_epic_kitchens(root, annotations)  # refuses clips that are in both splits
     for rows in _read_tables(root, annotations)[1].values():
         yield from (clip for clip, _, _ in rows)
 

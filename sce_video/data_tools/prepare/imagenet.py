@@ -33,10 +33,10 @@ or, in place of the last three,
   val/n01440764/ILSVRC2012_val_00000293.JPEG"""
 )
 
-# Russakovsky et al. 2015. The training images of the 100 classes are counted in the archive.
-#: The 100 classes of ImageNet100, sorted. The label of a class is its rank. They are listed in the
-#: table "classes" of the paper's appendix, by CMC (Tian et al. 2020), and in juliendenize/eztorch
-#: (eztorch/datamodules/imagenet.py, ``Imagenet100DataModule.class_list``).
+# The numbers are from Russakovsky et al. 2015. ImageNet100's images were counted in the archive.
+#: The 100 classes of ImageNet100, sorted. A class's label is its position. The same classes are in
+#: the table "classes" of the paper's appendix, in CMC (Tian et al. 2020), and in
+#: juliendenize/eztorch (eztorch/datamodules/imagenet.py, ``Imagenet100DataModule.class_list``).
 IMAGENET100_CLASSES = read_class_file("imagenet100")
 #: Number of classes in ImageNet.
 PUBLISHED_CLASSES = 1000
@@ -70,7 +70,7 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     train = IMAGENET.find(root, None, "folder of training images", "train")
     present = _class_folders(train)
     tars = sorted(train.glob("n*.tar"))
-    if tars and len(present) < len(tars):  # the archive of training images contains 1000 archives
+    if tars and len(present) < len(tars):  # the archive of training images contains 1,000 archives
         raise ValueError(
             f"{train} contains {len(tars)} archives such as {tars[0].name}. Unpack each of them "
             'into its own folder: for f in n*.tar; do mkdir -p "${f%.tar}" && tar xf "$f" -C '
@@ -182,7 +182,7 @@ TINY_IMAGENET = Downloads(
     lists=("tiny-imagenet-200", ""),
 )
 
-# Le and Yang 2015: 500 training and 50 validation images of each class.
+#: Number of classes in Tiny ImageNet (Le and Yang 2015).
 TINY_IMAGENET_CLASSES = 200
 #: Number of images per class and split in Tiny ImageNet.
 PER_CLASS = {"train": 500, "val": 50}

@@ -45,17 +45,17 @@ REPLACED = "taken from the folder of replacements for damaged videos"
 K200_CLASSES = read_class_file("k200")
 #: Number of classes in Kinetics-400.
 PUBLISHED_CLASSES = 400
-# Numbers of rows in the CSV files and of videos in the tars, from arrange_by_classes.py of
-# github.com/cvdfoundation/kinetics-dataset. The other videos had been removed from YouTube.
+#: Number of rows in each CSV file, from arrange_by_classes.py in cvdfoundation/kinetics-dataset.
+#: The tar files contain fewer videos, because some had been removed from YouTube.
 PUBLISHED = {"train": 246534, "val": 19906, "test": 39805}
 #: Number of videos in the tar files of each split.
 PUBLISHED_FILES = {"train": 240258, "val": 19881, "test": 38685}
-# K200: Xie et al. 2018, 400 training and 25 validation videos per class.
+#: Number of classes in K200 (Xie et al. 2018).
 K200_PUBLISHED_CLASSES = 200
 #: Number of videos per class and split.
 K200_PER_CLASS = {"train": 400, "val": 25}
 
-# DeepMind's own archive of the CSV files uses the second names.
+# In DeepMind's own archive of the CSV files, val.csv is called validate.csv.
 _CSV_NAMES = {"train": ["train.csv"], "val": ["val.csv", "validate.csv"], "test": ["test.csv"]}
 _SPLIT_MARKS = {"train": {"train"}, "val": {"val", "validate", "validation"}, "test": {"test"}}
 _COLUMNS = ("label", "youtube_id", "time_start", "time_end", "split")
@@ -84,7 +84,7 @@ def read_kinetics400(
                 raise ValueError(f"{where}: unknown class {name!r}; {near}")
         entries = unique_entries((where, clip, label_of[name]) for where, clip, name in clips[part])
         splits.append(Split(f"k400_{part}.txt", entries, PUBLISHED[part], PUBLISHED_FILES[part]))
-    # Names begin with the part, which must not be compared.
+    # Names begin with their split, so compare them without it.
     bare = [
         replace(split, entries=tuple(Entry(_clip(e.name), e.label) for e in split.entries))
         for split in splits
@@ -159,7 +159,7 @@ def locate_kinetics(
         by_id: dict[str, str] = {}
         for path in files_below(folder):
             stem = Path(path).stem
-            # If a clip is in two folders, use the first path.
+            # If a clip is in two folders, use the path that comes first.
             by_clip.setdefault(stem, path)
             by_id.setdefault(stem[:11], path)
         for name in (name for name in names if name.startswith(f"{part}/")):

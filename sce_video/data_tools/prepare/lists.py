@@ -150,7 +150,7 @@ class CheckJob(jobs.BatchJob):
     name = "check"
 
     def __init__(self, root: str | Path, check: Callable[[str], Any]) -> None:
-        self.root = os.path.abspath(root)  # the current folder differs between machines
+        self.root = os.path.abspath(root)  # the current folder may differ between machines
         self.check = check
         self.settings = {"check": check.__name__}
 
@@ -224,7 +224,7 @@ def write_lists(
         ValueError: If two names are the same file, a split has no video, or existing lists differ.
     """
     name_of: dict[str, str] = {}
-    for name, place in located.items():  # otherwise, one video could be in both train and test
+    for name, place in located.items():  # otherwise, a video could be in both train and test
         other = name_of.setdefault(place.path, name)
         if other != name:
             raise ValueError(f"{other!r} and {name!r} of the lists are the same file, {place.path}")

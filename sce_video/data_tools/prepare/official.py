@@ -23,7 +23,7 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_text
 from sce_video.utils.storage import walk_files
 
-#: Folder that the user may have given.
+#: Optional folder from the user.
 Folder = str | Path | None
 
 
@@ -45,7 +45,7 @@ class Split:
     list_name: str  # file name of the list, for example ``train_split1.txt``
     entries: tuple[Entry, ...]  # in the order of the official list
     published: int | None = None  # published number of videos; None if unknown
-    published_files: int | None = None  # number that can still be downloaded, if lower (Kinetics)
+    published_files: int | None = None  # number that can be downloaded, if lower (Kinetics)
     per_class: int | None = None  # published number of videos per class, if it is constant (HMDB51)
 
     @property
@@ -181,7 +181,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a phrase that names the most similar known name, ignoring case."""
     by_lower = {other.lower(): other for other in known}
-    # cutoff=0 always returns a name, which shows what names look like.
+    # With cutoff=0, there is always a match, which shows what the names look like.
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0)
     return f"the nearest known name is {by_lower[close[0]]!r}" if close else "no names are known"
 
@@ -347,7 +347,7 @@ def locate_images(root: Path, folder: Path, official: OfficialLists) -> dict[str
     return _locate(root, folder, names, paths, top_and_name, "several files of that name", MOVED)
 
 
-#: Seed of the original script, which draws the same videos.
+#: Seed of the original script, so that the same videos are drawn.
 _SEED = 99999
 
 
@@ -368,7 +368,7 @@ def class_balanced(split: Split, samples: int) -> Split:
             f"{samples} samples are fewer than the {len(classes)} classes of {split.title}"
         )
     wanted = math.ceil(samples / len(classes))
-    random = np.random.RandomState(_SEED)  # the generator of the original
+    random = np.random.RandomState(_SEED)  # the original script uses this generator
     chosen: list[int] = []
     for label in classes:
         of_class = np.flatnonzero(labels == label)

@@ -169,7 +169,7 @@ def _read_sun397(files: _Files) -> _Content:
     for where, line in listed:
         if not line.startswith("/") or line.count("/") < 2:
             raise ValueError(f"{where}: {line!r} must be '/LETTER/CLASS'")
-    # Sort "/a/abbey" by what follows the letter.
+    # Sort folders such as "/a/abbey" by the part after the letter.
     folders = sorted((folder for _, folder in listed), key=lambda folder: folder[3:])
     label_of = {folder: label for label, folder in enumerate(folders)}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
@@ -301,7 +301,7 @@ def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
         paths = [f"png/{split}/{number:05d}.png" for number in range(len(images))]
         parts[split] = list(zip(images.names(), paths, images.labels.tolist(), strict=True))
         for number, path in enumerate(paths):
-            if not (root / path).exists():  # an interrupted run is resumed
+            if not (root / path).exists():  # an interrupted run may have written it
                 bgr = cv2.cvtColor(images.image(number), cv2.COLOR_RGB2BGR)
                 write_bytes(root / path, cv2.imencode(".png", bgr)[1].tobytes())
     return _Content(parts, list(splits["train"].classes))

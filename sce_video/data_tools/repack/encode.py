@@ -27,8 +27,8 @@ from sce_video.utils.files import regular_file
 _HIGHEST_PSNR = 100.0  # value reported for equal frames, in dB
 #: Number of frames that are encoded several times to find the crf.
 _PILOT_FRAMES = 16
-_SLOPE = 0.65  # dB that one step of crf costs on average
-_STEP = 0.25  # step between tried values of crf
+_SLOPE = 0.65  # PSNR in dB that one step of crf costs on average
+_STEP = 0.25  # step between the crf values that are tried
 
 
 class Psnr:
@@ -121,7 +121,7 @@ def _packets(
         frame = av.VideoFrame.from_ndarray(array, format="yuv420p")
         frame.pts, frame.time_base = number, 1 / rate
         yield from codec.encode(frame)
-    yield from codec.encode(None)  # the frames that the encoder still holds
+    yield from codec.encode(None)  # returns the frames that the encoder still holds
 
 
 def choose_crf(
@@ -137,7 +137,7 @@ def choose_crf(
     """
     numbers, run = sorted(held), settings.keyint
     runs = [numbers[i : i + run] for i in range(0, len(numbers), run)]
-    wanted = max(1, round(_PILOT_FRAMES / run))  # whole runs, evenly spread
+    wanted = max(1, round(_PILOT_FRAMES / run))  # number of runs, spread evenly
     picked = np.unique(np.linspace(0, len(runs) - 1, wanted + 2)[1:-1].round().astype(int))
     frames = [held[number] for index in picked for number in runs[index]]
 
@@ -163,7 +163,7 @@ def choose_crf(
     reached = [tried for tried, psnr in found.items() if psnr >= goal]
     if len(reached) in (0, len(found)):
         return max(reached, default=CRF_RANGE[0])
-    return crf  # not tried, but the curve is nearly linear between the last two values
+    return crf  # this crf was not tried, but PSNR is nearly linear between the last two values
 
 
 def _try_quality(
@@ -333,7 +333,7 @@ def _write(path: str, source: VideoSource, options: dict[str, str], threads: int
             comment=COMMENT,
             threads=threads,
         )
-        # The rename may reach the disk before the data, and the power may fail in between.
+        # Flush the data, because the rename could reach the disk first, and the power could fail.
         with open(path, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
     except (OSError, av.FFmpegError) as error:

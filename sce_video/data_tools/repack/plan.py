@@ -89,7 +89,7 @@ def make_plan(source: str, destination: str, listed: ListedVideos) -> RepackPlan
     paths = [inside(videos.path(i), root) for i in range(len(videos))]
     unique = sorted(set(paths))
     outputs = name_outputs(unique)
-    # For example, v.avi next to a folder of videos that is named v.mp4.
+    # An output can have the name of a folder, for example if v.avi is next to a folder named v.mp4.
     folders = {o[:end] for o in outputs.values() for end, char in enumerate(o) if char == os.sep}
     for path, output in outputs.items():
         if output in folders:
@@ -117,7 +117,7 @@ def name_outputs(paths: Sequence[str]) -> dict[str, str]:
     Raises:
         ValueError: If two outputs would still have the same path.
     """
-    # Count over all paths first, because whether a.avi keeps its name depends on a later a.mp4.
+    # Count all paths first, because the output name of a.avi depends on whether a.mp4 exists.
     stems = Counter(os.path.splitext(path)[0] for path in paths)
     names, first = {}, dict[str, str]()
     for path in paths:

@@ -94,7 +94,7 @@ def repack(options: RepackOptions) -> RepackResult:
         else:
             listed = listed_videos(source, options.data_root, endings)
             if out is None:
-                assert options.to is not None  # RepackOptions.check
+                assert options.to is not None  # RepackOptions.check ensures this
                 rows = repack_to_table(
                     *(listed.videos, listed.root, options.to, settings, limits, workers),
                     force=options.force,
@@ -121,7 +121,7 @@ class RepackJob(jobs.BatchJob):
     def __init__(
         self, root: str | Path, folder: str | Path, settings: Settings, limits: EncoderLimits
     ) -> None:
-        self.folder = os.path.abspath(folder)  # the current folder differs between machines
+        self.folder = os.path.abspath(folder)  # the current folder may differ between machines
         self.settings = settings.as_dict()
         self.root = os.path.realpath(root)
         self.cpus = limits.threads
@@ -200,7 +200,7 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
 
 def check_sources(plan: RepackPlan, folder: Path) -> None:
     """Raise ValueError if an output would overwrite a source."""
-    real_folder: Callable[[str], str] = cache(os.path.realpath)  # there are few folders
+    real_folder: Callable[[str], str] = cache(os.path.realpath)  # there are only a few folders
 
     def location(path: str) -> str:
         parent, name = os.path.split(path)
@@ -237,12 +237,12 @@ def check_outputs(
                 f"{output!r} in the output folder was made from {made_from!r}, but would now be "
                 f"made from {path!r}. Choose another output folder"
             )
-    # Two folders may contain different files with the same path, but there is only one output.
+    # Two roots may contain different files with the same path, which would share one output.
     for item in [] if force else items:
         record = store.get(item.key)
         if record is None or not record.done or record.facts["root"] == job.root:
             continue
-        # Machines may mount one root at several paths, so a file is identified by its state.
+        # Machines may mount the same root at different paths, so identify a file by its state.
         if item.source is not None and item.source != record.source:
             raise ValueError(
                 f"{item.output!r} in the output folder was made from {item.key!r} in "
@@ -349,7 +349,7 @@ _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "sour
 class EncodedRow(RowMaker):
     """Maker of a row that encodes the video first."""
 
-    most_files, most_bytes = 64, 256 * 2**20  # at most this work is lost if the process is killed
+    most_files, most_bytes = 64, 256 * 2**20  # at most this much is lost if the process is killed
     batches_per_worker = 8
 
     def __init__(self, settings: Settings, limits: EncoderLimits) -> None:
@@ -399,7 +399,7 @@ class EncodedRow(RowMaker):
 def _temporary_file() -> Iterator[str]:
     """Yield the path of a temporary file that is removed even if the process is killed."""
     if os.path.isdir("/proc/self/fd"):
-        with tempfile.TemporaryFile() as file:  # it has no name in its folder
+        with tempfile.TemporaryFile() as file:  # this file has no name in its folder
             yield f"/proc/self/fd/{file.fileno()}"
     else:
         with tempfile.NamedTemporaryFile(suffix=".mp4") as file:

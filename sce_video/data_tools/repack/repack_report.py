@@ -28,7 +28,7 @@ KINDS = {
     "name": "have an output with too long a name",
 }
 
-#: Facts about finished files that are added up.
+#: Facts about finished files that the report adds up.
 _SUMMED = (
     "size", "bytes", "source_video_bytes", "video_bytes", "seconds", "cpu_seconds", "psnr",
     "psnr_luma", "frames_not_shown",

@@ -59,8 +59,8 @@ def frames_of_span(reader: AvReader, span: Span | None) -> np.ndarray:
 _COMMON = tuple(
     rate for whole in range(1, 241) for rate in (Fraction(whole), Fraction(whole * 1000, 1001))
 )
-#: Largest number of output frames per source frame. A video may have a burst of frames at a high
-#: rate, and then a long still.
+#: Largest number of output frames per source frame. It matters if a video has a burst of frames at
+#: a high rate and then a long still.
 MOST_REPEATS = 8
 _JITTER = 0.1  # deviation of timestamps that still counts as a constant rate, in frames
 
@@ -100,7 +100,7 @@ def make_schedule(
         return Schedule(rate, np.arange(count), True)
     duration = max(duration, float(timestamps[-1]), 1e-3)
     nominal = rate or _usual_rate(timestamps, stated, tick) or Fraction(25)
-    most = MOST_REPEATS * count / duration  # next, rounded down to a small denominator
+    most = MOST_REPEATS * count / duration  # below, this is rounded down to a small denominator
     small = (
         Fraction(math.floor(most * 1000), 1000) if most >= 1 else Fraction(1, math.ceil(1 / most))
     )
@@ -126,7 +126,7 @@ def _constant_rate(
     for rate in [rate for rate in candidates if rate > 0]:
         frame = rate.denominator / rate.numerator
         error = np.abs(timestamps - np.arange(count) * frame).max()
-        # In AVI, a tick may be as long as a frame, so a gap of one frame is not due to rounding.
+        # In AVI, a tick may last as long as a frame, but a gap of a frame is not a rounding error.
         if error <= max(_JITTER * frame, min(tick, 0.4 * frame)) + 1e-9:
             return rate
     return None
@@ -149,8 +149,8 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
 #: Frames of a video up to this size in bytes are kept in memory, for example 2,000 frames of
 #: 340 x 256 (67 s).
 HELD_BYTES = 256 * 2**20
-#: Maximum size in bytes of the frames that are kept of a longer video, to be compared with the
-#: output.
+#: Maximum size in bytes of the frames of a longer video that are kept, so that they can be compared
+#: with the output.
 SAMPLE_BYTES = 32 * 2**20
 #: Maximum number of frames that are kept for this comparison.
 _SAMPLE_FRAMES = 240
@@ -252,7 +252,7 @@ def read_source(
         for position, (number, frame) in enumerate(reader.frames(wanted)):
             if preparation is None:
                 preparation = Preparation(frame, settings)
-                # Some files state the shape of pixels only in their frames.
+                # Some files state the aspect ratio of pixels only in their frames.
                 aspect = stream.sample_aspect_ratio or reader.file.codec.sample_aspect_ratio
                 tags = colour_tags(frame, aspect, preparation.turns)
                 keep = _choose(len(wanted), preparation.frame_bytes, settings.keyint)

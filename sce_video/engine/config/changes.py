@@ -187,7 +187,7 @@ def parse_value(text: str) -> Any:
         value = DictAction._parse_iterable(text)
     except AssertionError as error:
         raise ValueError("the brackets do not match") from error
-    # mmengine also removes spaces from plain text, so a path with spaces would not be found.
+    # mmengine would also remove spaces, so a path that contains spaces would not be found.
     return text.strip("'\"") if isinstance(value, str) else value
 
 

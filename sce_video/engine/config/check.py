@@ -83,7 +83,7 @@ def _names(function: Callable) -> set[str]:
 
 
 _LOADER_KEYS = _names(DataLoader) | {"num_batch_per_epoch"}
-#: Keys of the dicts without a ``type`` that the runner reads, by path.
+#: Keys of dicts without a ``type`` that the runner reads, by the path of the dict.
 _RUNNER_DICTS: dict[str, set[str]] = {
     **dict.fromkeys(("train_dataloader", "val_dataloader", "test_dataloader"), _LOADER_KEYS),
     "randomness": _names(set_random_seed),
@@ -120,7 +120,7 @@ def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
     names, any_keys = zip(*map(_parameters, found), strict=True)
     keys = _BUILDER_KEYS.union(*names)
     setting = [part for part in path if not part.isdecimal()]
-    is_hook = setting[:1] == ["default_hooks"] and len(setting) == 2  # in a dict, not in a list
+    is_hook = setting[:1] == ["default_hooks"] and len(setting) == 2  # default_hooks.NAME
     if (len(setting) == 1 or is_hook) and setting[0] in _BUILDER_KEYS_OF:
         keys |= _BUILDER_KEYS_OF[setting[0]]
     # The builders of norm_cfg, act_cfg etc. accept keys that the class does not.
@@ -147,7 +147,7 @@ def registered(kind: Any) -> list[Any]:
     chains = [getattr(own_registry, part).chain() for part in _REGISTRIES]
     for chain in chains * 3:
         registry = next(chain, None)
-        if registry and kind in registry.module_dict:  # this includes a name with the user's module
+        if registry and kind in registry.module_dict:  # also a full name, MODULE.CLASS
             return [registry.module_dict[kind]]
         if registry and scope == registry.scope and name in registry.module_dict:
             return [registry.module_dict[name]]
@@ -169,7 +169,7 @@ def _parameters(part: Any) -> tuple[set[str], bool]:
             return names, position > 0
         try:
             parameters = list(inspect.signature(constructor).parameters.values())
-        except (TypeError, ValueError):  # written in C
+        except (TypeError, ValueError):  # some C functions have no signature
             return names, True
         parameters = parameters[inspect.isclass(part) :]  # without self
         names |= {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -203,7 +203,7 @@ def explain_unknown(
     for near in difflib.get_close_matches(part, sorted(keys), 3):
         whole = (*path, near, *rest)
         candidates.append(named_path(cfg, (*path, near) if node_at(cfg, whole) is None else whole))
-    if not candidates or not path:  # A top-level lr means the optimiser's lr rather than lora.
+    if not candidates or not path:  # A top-level lr is the optimiser's, not a misspelled lora.
         candidates = [*_other_dicts_with(rest[-1] if rest else part, cfg, path), *candidates]
     hint = f"there are {', '.join(sorted(keys))}"
     if candidates:
@@ -211,7 +211,7 @@ def explain_unknown(
     return f"{known.owner} has no {part!r}; {hint}"
 
 
-#: Registry that builds a dict, by the last name in the dict's path (without numbers).
+#: Registry that builds a dict, by the last key in the dict's path that is not a number.
 _BUILT = {
     name: registry
     for registry, names in {
@@ -270,7 +270,7 @@ def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
         return
     try:
         hints = get_type_hints(found[0].__init__ if inspect.isclass(found[0]) else found[0])
-    except (TypeError, NameError, AttributeError):  # written in C, or names for type checks only
+    except (TypeError, NameError, AttributeError):  # C code, or imported only for type checks
         return
     for key, value in node.items():
         if key in hints and key != "return" and not fits(value, hints[key]):
@@ -279,7 +279,7 @@ def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
 
 #: Similarity, from 0 to 1, above which an unused top-level key counts as a misspelling.
 _MISSPELLED = 0.75
-#: Suffixes for config files.
+#: Suffixes of config files.
 _FORMATS = (".py", ".json", ".yaml", ".yml")
 
 
@@ -307,8 +307,8 @@ def check_config(cfg: Config) -> None:
     faults, wrong = _unknown_top_level_keys(cfg), []
     for path, node in walk_dicts(cfg._cfg_dict, ()):
         known = known_keys(node, path)
-        # Changes to steps, such as RandomClips=dict(num_frames=16), that were not merged into any
-        # list
+        # A change to a step, such as RandomClips=dict(num_frames=16), remains in the config if no
+        # base has a list that contains the step.
         changes = (isinstance(v, dict) and "type" not in v for v in node.values())
         steps = (str(key)[:1].isupper() and bool(registered(key)) for key in node)
         if known is None and node and all(changes) and all(steps):

@@ -119,7 +119,7 @@ def _flat(
                 kind = str(value).rpartition(".")[2]
                 yield (*path, key), "VideoDataset" if kind == "LanceVideoDataset" else kind
             elif key == "batch_size" and "test_dataloader" in keys:
-                continue  # It does not change the result of a test.
+                continue  # The batch size does not change the result of a test.
             elif not _LEFT_OUT.fullmatch(key):
                 yield from _flat(value, (*path, key), keys)
     elif isinstance(node, list | tuple) and any(isinstance(value, dict) for value in node):

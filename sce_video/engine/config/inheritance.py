@@ -38,8 +38,8 @@ class StepError(ValueError):
 # -- sources of values ---------------------------------------------------------------------------
 
 
-#: The file or option that sets each config value, by its path of keys and numbers. A source applies
-#: to everything below its path, unless a longer path has its own source.
+#: The file or option that sets each config value, by the value's path. A source applies to
+#: everything below its path, unless a longer path has its own source.
 Sources = dict[tuple[str, ...], str]
 
 
@@ -77,7 +77,7 @@ def read_config(path: str | Path, sources: Sources | None = None) -> Config:
             names the file.
     """
     path = str(path)
-    if Config._is_lazy_import(path):  # inherits by Python's import, without merging dicts
+    if Config._is_lazy_import(path):  # inherits with Python imports, without merging dicts
         try:
             return Config.fromfile(path)
         except ModuleNotFoundError as error:
@@ -162,7 +162,7 @@ def _base_file(name: str, path: str) -> tuple[str, str | None]:
     package, external, config = name.partition("::")
     if not external:
         return os.path.join(os.path.dirname(path), name), None
-    if package == "sce_video":  # its recipes may be in a checkout, and need no scope
+    if package == "sce_video":  # our recipes may be in a checkout, and they need no scope
         return str(recipes_folder() / config), None
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
@@ -249,7 +249,7 @@ def _merge_into_step(steps: list, step: str, change: Any, path: tuple[str, ...])
 def _note_file(sources: Sources, file: str, changes: dict, base: dict) -> None:
     """Record what a child config sets. The config has not been merged into its base yet."""
     text = read_text(file, errors="replace")
-    # A file may reuse whole lists and dicts from its bases: pipeline=_base_.train_pipeline.
+    # A file may reuse whole lists and dicts of its bases, as in pipeline=_base_.train_pipeline.
     variables = {
         name: base[name]
         for name in re.findall(r"\b_base_\.(\w+)", text)

@@ -77,8 +77,8 @@ def load_config(
     """
     cfg = copy.deepcopy(path) if isinstance(path, Config) else _read(find_recipe(path))
     options = [
-        # Find all places first, because one option may change a type by which another finds its
-        # place.
+        # Find the places of all options first, because one option may change a type that another
+        # option's key contains.
         (numbered_path(cfg, key.split(".")), key, value)
         for key, value in _flat(cfg, parse_options(cfg_options or {}))
     ]
@@ -131,8 +131,8 @@ def _read(path: str | Path, sources: Sources | None = None) -> Config:
         lines = [f"{f.filename}, line {f.lineno}" for f in frames if f.name == "<module>"]
         where, reason = lines[-1] if lines else str(path), str(error)
         if not reason and frames[-1].filename.endswith("lazy.py"):
-            # mmengine does not execute the imports in such a config, but uses the names as class
-            # names.
+            # mmengine does not execute the imports of this config, but treats the imported names as
+            # class names.
             reason = (
                 "this config calls something that it imports, but mmengine treats the imports of a "
                 "config as class names. Add _base_ = [] to the file to import as usual"
@@ -215,7 +215,7 @@ def _set(
     if not isinstance(container, dict) or last in container:
         _check_kind(container[last], value, full_key)
     value = ConfigDict(value) if isinstance(value, dict) else value
-    # A tuple cannot be changed, so a new one is set in the container above it.
+    # Tuples are immutable, so put a new tuple into the container above.
     for container, key in reversed(steps):
         if isinstance(container, tuple):
             value = (*container[:key], value, *container[key + 1 :])
@@ -307,7 +307,7 @@ def recipe_config(name: str, options: Mapping[str, object]) -> ConfigData:
         name: Name of the recipe. ``sce_r3d18_8xb64-8x224-200e_k400`` trains on 8 processes.
         options: Settings that a row of an ablation table changes, by key.
     """
-    cfg = load_config(recipe_names()[name], options)  # as a path, no other file takes precedence
+    cfg = load_config(recipe_names()[name], options)  # a path, so no other file takes precedence
     processes = re.search(r"_(\d+)xb\d+-", name)
     own_batch = at(cfg, "train_dataloader.batch_size", int) or 1
     return resolved_config(cfg, int(processes[1]) * own_batch if processes else None)

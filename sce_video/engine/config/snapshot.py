@@ -35,8 +35,8 @@ TEST = (
     *("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator"),
     "custom_imports",
 )
-#: Hook that scales the learning rate with the batch size, and the batch size assumed for a rate if
-#: the hook's config does not state one.
+#: Hook that scales the learning rate with the batch size, and the batch size to which the rate
+#: refers by default.
 _SCHEDULES = "ScheduleHook"
 _SCHEDULES_BASE_BATCH = 256
 
@@ -243,6 +243,6 @@ class _Literals(ast.NodeTransformer):
         return self.visit(node.args[0])
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if isinstance(node.ctx, ast.Load) and node.id in ("inf", "nan"):  # written so by repr()
+        if isinstance(node.ctx, ast.Load) and node.id in ("inf", "nan"):  # as repr() writes them
             return ast.copy_location(ast.Constant(float(node.id)), node)
         return node

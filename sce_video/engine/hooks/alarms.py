@@ -41,7 +41,7 @@ def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True)
     """Write an alarm to ``alarms.jsonl`` on rank 0, and to the log unless ``to_log`` is False."""
     message = printable_utf8(alarm.message)
     if to_log:
-        # Log errors as warnings as well, because mmengine adds a source line to errors.
+        # Log errors as warnings, too, because mmengine adds the source file and line to errors.
         runner.logger.warning(f"alarm {alarm.name}: {message}")
     _write_row(runner, iteration, {**alarm.row(), "message": message})
 

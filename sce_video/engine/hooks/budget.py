@@ -19,7 +19,7 @@ from sce_video.utils.run_files import HISTORY
 #: When to compare the speed with the budget, as shares of its time or steps: after each of the
 #: first three quarters, and in the middle of the last one, when there is still time to react.
 CHECKS = (0.25, 0.5, 0.75, 0.875)
-#: The estimate may miss the budget by up to this share of it.
+#: The estimated time may differ from the budget by up to this share of the budget.
 TOLERANCE = 0.1
 #: Measure the speed over at least this share of the budget, unless half of the steps are done
 #: earlier.
@@ -97,7 +97,7 @@ class BudgetHook(Hook):
         ValueError: If ``hours`` is not positive, or ``spent`` or ``reserved`` is negative.
     """
 
-    priority = "NORMAL"  # before the checkpoint of the same iteration, which contains the plan
+    priority = "NORMAL"  # runs before the iteration's checkpoint, which contains the plan
 
     clock = staticmethod(time.monotonic)
 

@@ -90,7 +90,7 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
     def _remove_outdated(self, runner) -> None:
         several = getattr(self, "best_ckpt_path_dict", {})
         best = {getattr(self, "best_ckpt_path", None), *several.values()}
-        # Keep files that have been rewritten since they were noted.
+        # Keep files that were written again after they had been marked for removal.
         removed = sorted(self.file_backend.noted - {self.last_ckpt, *best})
         for path in removed:
             Path(path).unlink(missing_ok=True)
@@ -179,7 +179,7 @@ def restore_run(url: str, work_dir: str | Path) -> None:
         # Download the logs first. If the checkpoint came first and a log then failed, a resumed run
         # would start with empty logs and later overwrite the full logs in the store.
         for file in list_files(url):
-            # The resumed run knows the best checkpoint's score, so it also needs the file.
+            # The resumed run knows the best checkpoint's score, so it also needs that checkpoint.
             if (file.name.endswith(LOGS) or file.name == KEPT) and file.name != MARK:
                 download(file)
         for path in map(download, stored):
@@ -222,7 +222,7 @@ class MirrorHook(Hook):
         self.url = url.rstrip("/")
         self.failures = 0
         self._copied = 0
-        self._error: Exception | None = None  # raised by the last attempt
+        self._error: Exception | None = None  # error of the last attempt, if it failed
         self._waiting: deque[Path] = deque()  # checkpoints to upload
         self._outdated: dict[str, None] = {}  # names of checkpoints to remove, in order
         self._sent: dict[str, tuple[int, int]] = {}  # time and size of each uploaded log
@@ -239,7 +239,7 @@ class MirrorHook(Hook):
             if runner.resumed_from is None:
                 self._outdated = dict.fromkeys(name for name in stored if name.endswith(".pth"))
             else:
-                # The best checkpoint always has the same name, so the stored one may be old.
+                # The best checkpoint always has the same name, so the stored one may be outdated.
                 self._waiting.extend(filter(Path.is_file, [Path(runner.work_dir, KEPT)]))
                 local = reversed(find_checkpoints(runner.work_dir))
                 self._waiting.extend(path for path in local if path.name not in stored)
@@ -261,7 +261,7 @@ class MirrorHook(Hook):
         self._thread.submit(self._copy, runner, last=True)
         try:
             self._thread.shutdown()
-        except BaseException:  # Python itself would wait for the uploads after a second Ctrl-C
+        except BaseException:  # by default, Python would wait for the uploads even after Ctrl-C
             self._waiting.clear()
             self._thread.shutdown(wait=False, cancel_futures=True)
             cancel_uploads()

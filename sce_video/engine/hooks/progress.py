@@ -164,7 +164,7 @@ class LogReductionHook(Hook):
         if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
             _to_history(runner, before)
-            outputs.update(current)  # for hooks that read or store them in this iteration
+            outputs.update(current)  # for hooks that use the values in this iteration
 
     def before_checkpoint(self, runner) -> None:
         """Add the waiting values to the histories in the checkpoint. All ranks call this."""
@@ -236,7 +236,7 @@ class ProgressHook(Hook):
     logged mean is the number of videos per second over the window, not a mean of rates.
     """
 
-    priority = "NORMAL"  # after IterTimerHook, which has this priority and is not a custom hook
+    priority = "NORMAL"  # runs after IterTimerHook, a default hook with this priority
 
     def __init__(self) -> None:
         self._ended = self._begun = None  # GPU events: end of the last step, start of this step
@@ -278,7 +278,7 @@ class ProgressHook(Hook):
             spent, waited, ended, begun = self._waiting[0]
             if begun is not None and not begun.query():
                 return
-            if ended is not None:  # waiting on the host costs nothing while the GPU is busy
+            if ended is not None:  # waiting costs nothing while the GPU is busy
                 waited = min(waited, 1e3 * ended.elapsed_time(begun))
             hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)
             self._waiting.popleft()
