@@ -361,7 +361,7 @@ class _Pretraining:
         """Choose the number of epochs, given the optimiser steps and seconds per epoch."""
         least = _STEPS_TO_CONTINUE
         if self.start is None:
-            least = least_steps(self.machine, self.chosen["width"].value)
+            least = least_steps(self.chosen["width"].value)
         # The budget covers one evaluation at the start and the usual number during training.
         other = costs.before + costs.after + (1 + EVALUATIONS) * costs.evaluation
         choice = choose_epochs(steps, least, self.options.hours, seconds, other)
