@@ -74,8 +74,7 @@ class StoredThumbnails:
 
     def read(self) -> Thumbnails:
         """Read the thumbnails."""
-        # The file contains nothing but numbers, because other users may be able to write to its
-        # folder.
+        # The file contains only numbers, because other users may be able to write to its folder.
         with open(self.file, "rb", buffering=0, opener=regular_file) as file:
             data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
         times = np.frombuffer(data, np.float64, self.length)

@@ -67,8 +67,7 @@ class _LineSettings:
     similar: float = 0.5
     #: Minimum number of compared frames in a stretch.
     fewest_frames: int = 4
-    #: Number of frames compared per second near a hypothesis. It is low, because many lines are
-    #: tried.
+    #: Number of frames compared per second near a hypothesis. It is low: many lines are tried.
     first_rate: float = 5.0
     #: Number of frames compared per second after the alignment in place.
     last_rate: float = 12.0
@@ -91,8 +90,7 @@ class _PlacementSettings:
     frames: int = 12
     #: Maximum number of Gauss-Newton steps.
     steps: int = 8
-    #: Minimum side of the part, relative to the frame. It is a little smaller than the searched
-    #: parts.
+    #: Minimum side of the part, relative to the frame. It is slightly smaller than searched parts.
     smallest: float = 0.3
     #: The alignment ends if one step increases the mean correlation by less than this.
     least_gain: float = 2e-3
@@ -110,8 +108,7 @@ _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 class _DecisionSettings:
     """Settings that decide whether a shared stretch makes a copy, and when to stop looking."""
 
-    #: Nothing moves if the standard deviation of the frame difference, in grey levels, is below
-    #: this value.
+    #: Nothing moves if the frame difference's standard deviation in grey levels is below this.
     moves: float = 0.5
     #: Time constant in seconds. The similarity of a stretch is multiplied by
     #: 1 - exp(-seconds / certain_seconds), so stretches of three seconds or more lose at most 5 %.

@@ -82,8 +82,7 @@ class _SearchSettings:
 
     #: Number of frames per second for which similar parts are searched.
     query_rate: float = 4.0
-    #: Number of frames per second whose parts are searched. It is low, because each frame has many
-    #: parts.
+    #: Number of frames per second whose parts are searched. It is low: each frame has many parts.
     index_rate: float = 1.0
     #: Sides, relative to the frame, of parts that are searched only if ``parts`` is requested.
     #: Moved frames, borders and slight crops are found without them.
@@ -253,8 +252,7 @@ def _searched(
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
         near = similar[begin:end].numpy()
         query, slot = np.nonzero(near >= _SEARCH.least)
-        # If many videos give similar answers, count only by how much an answer exceeds the last
-        # one.
+        # If many videos give similar answers, count only how much an answer exceeds the last one.
         common = np.maximum(0, near[:, -1] - _SEARCH.least / 2 - _SEARCH.contrast)
         values, asked = near[query, slot] - common[query], asker[begin:end][query]
         found = owner[where[begin:end].numpy()[query, slot]]

@@ -28,8 +28,7 @@ from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip
 class _ShownSettings:
     """Largest numbers of entries per section, because the page contains a clip of each video."""
 
-    #: Number of groups of near-duplicates. It is large, because the reader decides about each
-    #: group.
+    #: Number of groups of near-duplicates. It is large because the reader decides about each one.
     groups: int = 100
     #: Number of removed videos per group.
     of_group: int = 7

@@ -79,8 +79,7 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         kept = max(1.0, min(reader.duration, most) * MAX_RATE)
         wanted = np.arange(0, len(times), math.ceil(len(times) / kept))
         small, indices, size = [], [], (0, 0)
-        # Read all frames in one pass, because each additional pass would have to start at a key
-        # frame.
+        # Read all frames in one pass, because each further pass would have to start at a key frame.
         for numbers, frames in reader.stream(wanted, patience):
             check_deadline(file, deadline)
             indices.extend(numbers.tolist())
@@ -105,8 +104,7 @@ SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
 STEP = 0.05
 #: Sides of the parts that are searched for candidates, relative to the frame.
 SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
-#: Step between the positions of searched parts. It is large, because the parts of all videos are
-#: kept.
+#: Step between the positions of searched parts. It is large because all videos' parts are kept.
 SEARCHED_STEP = 0.1
 #: Minimum number of frames of the shorter video to compare, at equal steps.
 ANCHORS = 8
@@ -117,8 +115,7 @@ _LEAST_INSIDE = 0.65
 _COMPARED = 2**22
 #: Number of frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
-#: A part is flat if its standard deviation in grey levels is below this value. Flat parts match
-#: everything.
+#: Standard deviation in grey levels below which a part is flat. Flat parts match everything.
 FLAT = 3.0
 #: Left, top, width and height of a part, relative to the frame.
 Part = tuple[float, float, float, float]
@@ -169,8 +166,7 @@ def _axis(scale: float, step: float) -> tuple[np.ndarray, np.ndarray]:
 Shape = tuple[float, float]
 
 
-#: Relative heights and widths of the parts. They are cut equally along both axes, or along only
-#: one.
+#: Relative heights and widths of the parts, cut equally along both axes, or along only one.
 _SHAPES = (
     *((s, s) for s in SCALES),
     *((1.0, s) for s in SCALES[1:]),
@@ -309,8 +305,7 @@ class CopyMatcher:
         for row, begin in zip(similar, (anchors[-1] - anchors).tolist(), strict=True):
             total[begin : begin + self._count] += row
             counts[begin : begin + self._count] += 1
-        # Lower the minimum if necessary, so that at least the displacement with the most anchors
-        # remains.
+        # Lower the minimum if necessary, so that the displacement with the most anchors remains.
         least = min(
             counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / max(1, shorter // ANCHORS)))
         )
@@ -342,11 +337,9 @@ _MOST_CLIMBED = 2
 FINE = 16
 #: Maximum number of frames to compare, at equal steps.
 _ANCHORS = 16
-#: Displacements to try in seconds. The largest, 3/32 s, is one and a half times the time between
-#: samples.
+#: Displacements to try in seconds. The largest, 3/32 s, is 1.5 times the time between samples.
 _SHIFTS = np.arange(-6, 7) / 64
-#: Steps of the hill climbing, as fractions of the frame (for positions) and of the part (for
-#: sizes).
+#: Steps of the hill climbing, as fractions of the frame (positions) and of the part (sizes).
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
 #: Maximum number of moves with each step size.
 _MOST_MOVES = 6
@@ -405,8 +398,7 @@ class _Frames:
             rows = averaging(top[inside], high[inside], FINE)
             columns = averaging(left[inside], wide[inside], FINE)
             cut, norms = cut_parts(self._frames[shown], rows, columns)
-            # The mean of ``own`` is zero, so subtracting the part's mean would not change the
-            # product.
+            # The mean of ``own`` is zero, so the mean of the part need not be subtracted.
             products = np.einsum("pinj,inj->pn", cut, self._own[:, own], optimize=True)
             values[inside] = (products / norms).mean(axis=1)
         return values

@@ -41,8 +41,7 @@ class _MomentSettings:
     tolerance: float = 0.25
     #: Maximum movement of a part in one round, as a fraction of its side.
     most_moved: float = 0.1
-    #: Nothing moves if the standard deviation of the frame difference, in grey levels, is below
-    #: this value.
+    #: Nothing moves if the frame difference's standard deviation in grey levels is below this.
     still: float = 0.5
 
 
@@ -53,7 +52,7 @@ _MOMENT = _MomentSettings()
 class _Agreement:
     """Agreement of two videos at an alignment."""
 
-    value: float  # agreement of the differences from the mean of both videos
+    value: float  # agreement of the differences from the common mean
     changes: float  # agreement of only the changes over time
     nearby: Part  # part in which the frames would correlate more
 
@@ -105,8 +104,7 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     differ = mean - fitted.mean(axis=0)
     left, top, wide, high = part
     if max(left, top, 1 - left - wide, 1 - top - high) > _MOMENT.border:
-        # Tolerate differences at edges, because resampling a part moves them by a fraction of a
-        # pixel.
+        # Tolerate differences at edges, because resampling moves them by a fraction of a pixel.
         wide_mean = np.pad(mean, 1, mode="edge")
         sides = wide_mean[2:, 1:-1], wide_mean[:-2, 1:-1], wide_mean[1:-1, 2:], wide_mean[1:-1, :-2]
         contrast = np.abs(np.stack(sides) - mean).max(axis=0)

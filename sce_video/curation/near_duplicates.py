@@ -18,8 +18,7 @@ from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import split_segment
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
-#: Number of videos whose answers are counted together, because all answers would take too much
-#: memory.
+#: Number of videos whose answers are counted together. All answers would take too much memory.
 _VOTES_AT_ONCE = 1000
 #: A shared stretch counts as a part if it is shorter than this fraction of a video. A longer
 #: stretch is a copy.

@@ -36,8 +36,7 @@ class _OverlaySettings:
     fewest_pixels: int = 3
     #: Minimum difference in grey levels between the covered pixels of the two videos.
     different: float = 8.0
-    #: Minimum ratio of this difference to the median difference, because re-encoding changes all
-    #: pixels.
+    #: Minimum ratio of this difference to the median one, because re-encoding changes all pixels.
     times_median: float = 4.0
     #: If the ratio of changes is below this value, the video with fewer changes has the overlay.
     fewer_changes: float = 0.7

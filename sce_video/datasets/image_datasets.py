@@ -231,8 +231,7 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
     return ImageArrays(tuple(parts), np.concatenate(labels), names, files)
 
 
-#: Function that reads the images of each dataset, given its root, the split, and whether to check
-#: counts.
+#: Function that reads each dataset's images, given its root, split, and whether to check counts.
 ARRAY_SETS: dict[str, Callable[[str, str, bool], ImageArrays]] = {
     "cifar10": partial(_read_cifar, CIFAR10),
     "cifar100": partial(_read_cifar, CIFAR100),

@@ -186,8 +186,8 @@ class LanceVideoDataset(VideoDataset):
 
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
         """Read the frame indexes of a batch's rows, and start reading the packets of its clips."""
-        # This may not run in the thread that makes samples, so the drawn clips are stored here, and
-        # _run_pipeline continues from them.
+        # This may run in another thread than the one that makes samples. The drawn clips are
+        # therefore stored here, and _run_pipeline continues from them.
         found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])
         needed: dict[int, np.ndarray] = {}
         for request in requests:

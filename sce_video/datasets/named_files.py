@@ -140,8 +140,7 @@ def check_out(path: str) -> None:
     if is_url(path):
         return
     target = Path(os.path.abspath(path))
-    # Start from the folder itself or, if it does not exist, from the nearest existing folder above
-    # it.
+    # Start from the folder itself or, if it does not exist, from the nearest folder above it.
     around = [target] * target.is_dir() + list(target.parents)
     nearest = next(folder for folder in around if os.path.lexists(folder))
     if not nearest.is_dir():

@@ -32,7 +32,7 @@ class PipelineResults(TypedDict, total=False):
     rng: np.random.Generator
     #: Value of ``time.monotonic()`` after which reading raises an error; None for no limit.
     deadline: float | None
-    #: Indices of the frames that exist (see ``FrameCountError``). Missing in the first attempt.
+    #: Indices of the frames that exist (see ``FrameCountError``). The first attempt has none.
     correction: np.ndarray | None
     #: Slot of a shared batch buffer, a uint8 tensor per view. None means to pack into new tensors.
     targets: Sequence[Tensor] | None
@@ -83,8 +83,7 @@ class PackedSample(TypedDict, total=False):
     boxes: Tensor
     #: Actions of each person, (n, 80) float32.
     actions: Tensor
-    #: Frames that the views share, uint8 (F, H, W, 3). ``PackVideo`` returns them instead of
-    #: ``inputs``.
+    #: Frames that the views share, uint8 (F, H, W, 3). ``PackVideo`` returns them, not ``inputs``.
     frames: Tensor
     #: Index of each clip's frames, (K, T) int64.
     positions: Tensor

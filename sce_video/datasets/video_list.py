@@ -33,8 +33,7 @@ IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
 #: Names of the label column of a CSV file, in lower case.
 LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category")
-#: Maximum label. It is limited, because metrics have a column for each class up to the largest
-#: label.
+#: Maximum label. It is limited, because metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
 
 _INTEGER = re.compile(r"-?[0-9]+")

@@ -206,8 +206,7 @@ class FeatureExtractionLoop(BaseLoop):
         runner = self.runner
         provenance = describe_evaluation(runner, dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown until a video is decoded
-        # Leave out the resolved config, because paths and the number of workers may change before
-        # resuming.
+        # Leave out the resolved config, because paths and workers may change before a run resumes.
         described = {k: v for k, v in provenance.items() if k != "resolved_config"}
         digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
         for index in range(len(dataset)) if hasattr(dataset, "path") else ():

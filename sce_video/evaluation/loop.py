@@ -344,8 +344,7 @@ class MultiViewTestLoop(BaseLoop):
             # Collect the queries first. They are usually fewer than the gallery videos, so errors
             # in them are found sooner.
             gallery = self._collect(self.gallery_dataloader, "gallery")
-        # Only rank 0 has the rows from all ranks, so it computes the metrics and writes files and
-        # logs.
+        # Only rank 0 has the rows from all ranks, so it computes metrics and writes files and logs.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         call_hook(f"after_{self._stage}_epoch", metrics=self.shown or metrics)
         call_hook(f"after_{self._stage}")
@@ -427,8 +426,7 @@ class MultiViewTestLoop(BaseLoop):
         if self.random_rows:
             own, *others = self.random_rows
             own = replace(own, groups=rows.groups, folds=rows.folds, central=None)
-            # Use copies, because the metrics must keep the outcomes and texts of the tested
-            # network.
+            # Use copies, because the metrics must keep the tested network's outcomes and texts.
             numbers = compute_metrics(copy.deepcopy(self.metrics), own, next(iter(others), None))
             found["random weights"] = numbers
         return found

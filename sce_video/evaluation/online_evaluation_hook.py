@@ -278,7 +278,7 @@ class OnlineEvaluationHook(Hook):
 
     def _run(self, runner: Runner, epoch: int, iteration: int) -> None:
         started = time.monotonic()
-        parts: list[Any] = []  # the rows, or None on other ranks than 0
+        parts: list[Any] = []  # rows on rank 0, None on other ranks
         clips = any(getattr(metric, "needs_clips", False) for metric in self.metrics)
         # Restore the random states, so that training is bit-identical with and without this hook.
         states = random_states()

@@ -68,7 +68,7 @@ class FeatureFileRun:
                 another checkpoint, dataset or pipeline.
         """
         due, known = run_on_main_rank(self._due)
-        # Take every n-th item to balance the ranks, because neighbouring videos often have similar
+        # Take every n-th item to balance ranks, because neighbouring videos often have similar
         # lengths.
         own = due[get_rank() :: get_world_size()]
         # Use one file per rank, because SQLite allows only one writer per file.

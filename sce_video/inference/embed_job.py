@@ -259,8 +259,7 @@ def iterate_features(
         RunError: If the network fails, or returns a value that is not finite.
     """
     job = EmbedJob(network, options, windows)
-    # Reading a long video takes long, so with windows, the reader applies the time limit to single
-    # frames.
+    # Reading a long video takes long, so with windows, the reader limits the time for each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout)
     items = (Item(f"{number:012}", {}, path) for number, path in enumerate(paths))
     for item, record in iterate_job(job, items, workers.at_most(max(1, len(paths)))):

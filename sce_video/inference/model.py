@@ -241,8 +241,7 @@ def build_model(
             encoder = _built(settings)
     except Exception as error:  # wrong arguments may raise any error
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
-    # In a file that contains only a backbone, names have no prefix (tools/convert without
-    # --add-prefix).
+    # In a file with only a backbone, names have no prefix (tools/convert without --add-prefix).
     if not any(key.startswith(_PREFIX) for key in weights):
         own = (key.removeprefix(_PREFIX) for key in encoder.state_dict())
         parts = {key.partition(".")[0] for key in own}

@@ -47,15 +47,13 @@ _TEST_PARTS = ("test", "val", "evaluation", "gallery")
 #: Test transforms that crop, and the argument of each that contains the size
 TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size"}
 TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
-#: Test crop for each training crop (columns Res_p and Res_e of the paper's tables). Other crops are
-#: kept.
+#: Test crop for each training crop (Res_p and Res_e in the paper's tables). Other crops are kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
 #: Largest number of clips per video in a test. The paper's tests use 10.
 _MAX_CLIPS = 1000
 #: Largest ratio of test crop to training crop. If it is exceeded, one of them was overridden.
 _MAX_CROP_RATIO = 1.5
-#: Limits on a clip, far above the needs of any network. They bound the memory that a file can
-#: request.
+#: Limits on a clip, far above any network's needs. They bound the memory that a file can request.
 _LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
 #: Maximum number of pixels in a clip, in addition to the other limits
 _MAX_CLIP_PIXELS = 2**28
@@ -257,8 +255,7 @@ def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tu
             f"the config's pipelines have no crop ({', '.join([*TEST_CROPS, *TRAIN_CROPS])})"
         )
     size = _TEST_SIZE_OF.get(trained, trained)
-    # Image networks are tested at their training crop, and the short side is 8/7 of the crop
-    # (MoCo).
+    # Image networks are tested at their training crop, with a short side of 8/7 of the crop (MoCo).
     return size, trained if image else size
 
 
@@ -475,8 +472,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
         ValueError: If there are no videos, or an array is empty or not (T, H, W, 3) uint8.
         FileNotFoundError: If a file does not exist.
     """
-    # A path is a sequence of letters and an array is a sequence of frames, but neither is a list of
-    # videos.
+    # Paths and arrays are sequences (of letters and of frames), but they are not lists of videos.
     single = isinstance(videos, str | os.PathLike)
     if single or (isinstance(videos, np.ndarray | Tensor) and videos.ndim != 5):
         videos = [videos]

@@ -32,8 +32,7 @@ _PADDING_FIELD = 0xD935
 # Limits far above any real array file, which protect against files that exhaust memory.
 #: Largest ratio of a file's decompressed size to its size
 _MAX_EXPANSION = 100
-#: Number of decompressed bytes that is always allowed, so that small files of equal values can be
-#: read
+#: Number of decompressed bytes that is always allowed, so that files of equal values can be read
 _SMALL_BYTES = 1 << 26
 #: Maximum number of arrays in a file
 _MAX_MEMBERS = 1000
@@ -41,8 +40,7 @@ _MAX_MEMBERS = 1000
 _MAX_SIDE = 2**40
 #: Number of bytes to collect in memory while writing an array from an iterator
 BLOCK_BYTES = 8 << 20
-#: Number of array bytes per checksum. Using even a single row reads at least this many
-#: bytes.
+#: Number of array bytes per checksum. Using a single row reads at least this many bytes.
 DIGEST_BYTES = 1 << 18
 #: Suffix of the member that contains an array's checksums
 _DIGESTS = ".crc32"
@@ -294,8 +292,7 @@ def _member_header(
         stored = info.file_size - member.tell()
     if dtype.hasobject:
         raise ValueError(f"{name!r} contains Python objects. Object arrays are never unpickled")
-    # Check each side before the product, which could overflow and then match the size by
-    # coincidence.
+    # Check each side before the product, which could overflow and match the size by coincidence.
     if not all(0 <= side <= _MAX_SIDE for side in shape):
         raise ValueError(f"{name!r} has the impossible shape {shape}")
     size = math.prod(shape) * dtype.itemsize
@@ -340,12 +337,10 @@ def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:
         return None
     with open(path, "rb", opener=regular_file) as file:
         file.seek(info.header_offset)
-        # The local header's name and extra field may have other lengths than those in the
-        # directory.
+        # Name and extra-field lengths in the local header may differ from those in the directory.
         name_length, extra_length = struct.unpack("<HH", file.read(_LOCAL_HEADER)[26:30])
         file.seek(name_length, os.SEEK_CUR)
-        # Map only files written by write_npz, because other programs may change their files in
-        # place.
+        # Map only files written by write_npz, because other programs may change files in place.
         if struct.pack("<H", _PADDING_FIELD) not in file.read(extra_length):
             return None
         if np.lib.format.read_magic(file) != (1, 0):

@@ -68,7 +68,7 @@ def embed_windows(
     """
     name = os.fspath(path)
     cuts = None
-    if windows.shots:  # a separate pass, because the first frame needs the spans
+    if windows.shots:  # in a separate pass, because spans must be known before the first frame
         with open_patiently(name, options) as reader:
             cuts = find_cuts(reader, options.timeout)
     with open_patiently(name, options) as reader:

@@ -201,8 +201,7 @@ class ViewParameters:
         return ViewParameters(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
-# Table tab:augmentations of the paper, but with colour jitter of strength 1, which is twice as
-# strong.
+# The paper's table tab:augmentations, but with colour jitter of strength 1, twice as strong.
 _STRONG = ViewAugmentation(
     brightness=0.8,
     contrast=0.8,

@@ -179,16 +179,16 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         out = out.permute(0, 4, 1, 2, 3) if self.channels_last else out
         default = max(1, 2**20 // max(1, clip[:1].numel())) if on_cpu else 32
         chunk_size = self.chunk_size or default
-        # Without augmentation, frames are independent of each other. Process small blocks of them
-        # on a CPU (1 MiB in float32), which stay in its caches.
+        # Without augmentation, frames are independent, so a CPU can process blocks of them that are
+        # small enough for its caches (1 MiB in float32).
         whole = parameters is not None or not on_cpu
         block = clip.shape[2] if whole else max(1, 2**18 // max(1, clip[:1, :, :1].numel()))
         for start in range(0, len(clip), chunk_size):
             rows = slice(start, start + chunk_size)
             for first in range(0, clip.shape[2], max(1, block)):
                 part = (rows, slice(None), slice(first, first + block))
-                # Make the data contiguous while it is uint8, because a quarter of the bytes are
-                # moved compared with float32.
+                # Make the data contiguous while it is uint8, so that only a quarter of the bytes
+                # are moved.
                 x = clip[part].contiguous().to(torch.float32).div_(255.0)
                 if parameters is not None:
                     x = augment(x, parameters.rows(rows))

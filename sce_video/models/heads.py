@@ -369,8 +369,7 @@ class AttentiveProbeHead(nn.Module):
         """
         logits = self(features)
         labels = sample_labels(data_samples, logits.device)
-        # If one probe diverges, the sum becomes NaN, but the gradients of the other probes stay
-        # valid.
+        # If one probe diverges, the sum becomes NaN, but the other probes' gradients stay valid.
         losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])
         values = losses.detach()
         return {"loss": losses.sum(), "ce_min": values.min(), "ce_max": values.max()}

@@ -347,8 +347,7 @@ def render_comparison(
         }
         for slot, record in enumerate(records)
     ]
-    # Values of each tile, by its title. Each run has one value, which is empty if the run lacks the
-    # tile.
+    # Values of each tile by its title, one per run. A value is empty if the run lacks the tile.
     standing: dict[str, list[str]] = {}
     for number, record in enumerate(records):
         for tile in tiles(record):

@@ -124,7 +124,7 @@ def feature_map_part(
         "seconds": reader.seconds,
         "methods": list(planes),
     }
-    # Compute how many percent of the variance PCA shows, unless all features are equal.
+    # Compute the percentage of the variance that PCA shows, unless all features are equal.
     x = F.normalize(rows.features.float(), dim=1)
     total = float((x - x.mean(dim=0)).square().sum())
     values["kept"] = None
@@ -253,8 +253,7 @@ def neighbour_rows(
         )
     except ValueError as error:
         return sentence_part(_ROWS_ID, _ROWS_TITLE, f"There are no neighbours to show: {error}")
-    # If there are fewer than k other videos, some slots are empty, and their similarity is not
-    # finite.
+    # If there are fewer than k other videos, some slots are empty. Their similarity is not finite.
     found = [
         (int(query), [(int(i), float(c)) for i, c in zip(others, near, strict=True) if c > -2])
         for query, others, near in zip(chosen, nearest, cosines, strict=True)

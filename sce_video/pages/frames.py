@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Minimum time in seconds for which a strip shows each frame, so that viewers can follow short
-#: clips.
+#: Minimum time in seconds for which a strip shows a frame, so that short clips are not too fast.
 _FASTEST = 0.06
 #: Maximum time in seconds for which a strip shows each frame, so that long clips still move.
 _SLOWEST = 0.4

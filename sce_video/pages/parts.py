@@ -28,8 +28,7 @@ class Part:
 
     id: str  # only letters and hyphens, unique on its page
     title: str  # heading
-    # HTML of the content without the heading. It is already escaped, so templates insert it with
-    # ``|safe``.
+    # HTML of the content without the heading. It is already escaped, so templates use ``|safe``.
     html: str
     first: bool = False  # whether it comes before a run's curves, because it matters most
 

@@ -312,7 +312,7 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
                     damaged.append(problem)
                     continue
                 step = _numbers(row)
-                # After a crash, this and later iterations were logged again, so drop their earlier
+                # After a crash, this and later iterations were logged again, so drop the earlier
                 # rows.
                 while rows and rows[-1]["iter"] >= step["iter"]:
                     rows.pop()

@@ -53,8 +53,7 @@ class Lane(NamedTuple):
     colour: int  # number of its colour in theme.css
     columns: int  # number of columns in the curve
     curve: str  # the curve's points for an SVG polygon
-    # For each segment: its start in seconds, its place and width in percent of the duration, and
-    # its title.
+    # Of each segment: start in seconds, place and width in percent of the duration, and title.
     marks: list[tuple[float, float, float, str]]
 
 

@@ -162,8 +162,7 @@ _TITLE = "What the network sees"
 #: Possible heights in pixels, image qualities and numbers of frames, best first.
 _SIZES = ((160, 85, 16), (112, 80, 16), (96, 70, 12), (64, 60, 8), (48, 50, 8))
 _LEVELS = tuple(Quality(*size) for size in _SIZES)
-#: Height of the largest view on the page in CSS pixels. All other views are scaled by the same
-#: factor.
+#: Height of the largest view on the page in CSS pixels. All others are scaled equally.
 _SHOWN_HEIGHT = 104
 #: Maximum number of steps on a time axis.
 _AXIS_LABELS = 5

@@ -116,8 +116,7 @@ _PATH_ERRORS = (
 )
 #: System errors that a user can fix, even if they name no file
 _SYSTEM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-#: Packages that report wrong settings with ``assert``, and unknown names in registries with
-#: KeyError
+#: Packages that report wrong settings by ``assert``, and unknown names in registries by KeyError
 _ASSERTING = ("mmengine", "mmcv", "mmaction")
 
 
@@ -145,8 +144,7 @@ def command(
             tool = sys.argv[0] if sys.argv[0].startswith("sce-video ") else file
             received: list[int] = []
             try:
-                # Escape the output, because the printed names of files and classes may be
-                # untrusted.
+                # Escape the output, because printed names of files and classes may be untrusted.
                 with (
                     _ended_as_by_interrupt(received),
                     printable_stdout(),
@@ -286,8 +284,7 @@ class Progress:
         from rich.progress import Progress as Bar
 
         columns = TextColumn("{task.description}", markup=False), BarColumn(20)
-        # Turn auto_refresh off, because its thread would hold locks that a forked loader worker
-        # inherits.
+        # Turn auto_refresh off, because a forked loader worker would inherit its thread's locks.
         bar = Bar(*columns, console=Console(file=self._stream), auto_refresh=False)
         bar.add_task(self.line(), total=self.total, completed=self.count)
         bar.start()

@@ -31,7 +31,7 @@ _MOST_NAMED = 10
 _given: list[str] = []
 #: For each module that any command of this process has named, the modules that it imported
 _imported: dict[str, set[str]] = {}
-#: Modules that config files name in ``custom_imports``, because a config file is a program
+#: Modules that config files, which are programs, name in ``custom_imports``
 _of_configs: dict[str, None] = {}
 
 

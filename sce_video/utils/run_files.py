@@ -193,8 +193,7 @@ def packaged_network(name: str | Path) -> str | None:
     The result is also None if there is a file or folder of this name.
     """
     inside = PACKAGED / name
-    # Accept only names of folders directly inside PACKAGED. A path, even an empty one, may lead
-    # elsewhere.
+    # Accept only folders directly inside PACKAGED. A path, even an empty one, may lead elsewhere.
     is_name = inside.parent == PACKAGED and is_pretrained_folder(inside)
     return str(inside) if is_name and not Path(name).exists() else None
 

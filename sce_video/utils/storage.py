@@ -22,8 +22,7 @@ from typing import Any
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.utils.records import at
 
-#: For each URL scheme, the package that reads and writes it, and our extra that installs this
-#: package
+#: For each URL scheme, the package that reads and writes it, and our extra that installs it
 _PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gs")}
 # With these limits, an error is raised within a minute, and in most cases within seconds.
 #: Time limit for connecting, in seconds

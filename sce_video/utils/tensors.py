@@ -21,8 +21,7 @@ from torch import Tensor
 
 from sce_video.utils.private_parts import set_cudnn_benchmark
 
-#: Number of header bytes before a tensor in its memory. The first two show who still uses the
-#: tensor.
+#: Number of bytes before a tensor in its memory. The first two show who still uses the tensor.
 HEADER = 64
 #: Header entry that shows whether the process that made the tensor still uses it
 MAKER = 0
@@ -58,7 +57,7 @@ class ReusedMemory:
         if fitting:
             found = fitting[-1]
         else:
-            # Keep the most recently used free blocks, up to this size in total, and release the
+            # Keep the most recently used free blocks up to this size in total, and release the
             # others.
             held = 0
             for block in reversed(free):

@@ -28,7 +28,7 @@ from sce_video.utils.errors import CRASH_SIGNALS, UserError
 from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.private_parts import end_persistent_workers
 
-#: Maximum number of workers whose files are recorded. No machine has so many cores for one loader.
+#: Maximum number of workers whose files are recorded. No machine has this many cores for a loader.
 _ROWS = 256
 #: Maximum recorded length of a path in bytes. Linux does not allow longer paths (PATH_MAX).
 _WIDTH = 4096

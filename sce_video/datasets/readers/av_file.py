@@ -213,13 +213,11 @@ class AvFile:
                 if other.index != self.stream.index:
                     other.discard = Discard.all  # audio is not read
             self.codec = self.stream.codec_context
-            # Open the decoder before skip_frame is set, because libdav1d keeps the value from its
-            # opening.
+            # Open the decoder before skip_frame is set, because libdav1d keeps its first value.
             open_decoder(self.codec, num_threads, limits)
             height, width = self.codec.height or 0, self.codec.width or 0
             if not height * width and not quick:
-                # If the decoder refused the size during probing, the header still contains the
-                # size.
+                # If the decoder refused the size during probing, read the size in the header.
                 with open_container(path, demuxer_options=_NO_PROBING) as container:
                     codec = container.streams[self.stream.index].codec_context
                     height, width = codec.height or 0, codec.width or 0

@@ -159,8 +159,7 @@ class AvReader(VideoReader):
         self.by_count = False
         self._stream = AvStream(path, self.num_threads, self.deadline, self.limits)
         try:
-            # A correction refers to the table read from the packets, which may differ from the
-            # index.
+            # A correction refers to the table from the packets, which may differ from the index.
             self._take_table(use_index=correction is None)
             if correction is not None:
                 if correction[-1] >= len(self._pts):

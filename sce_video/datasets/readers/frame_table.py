@@ -102,8 +102,7 @@ class Clock:
     dts: np.ndarray
     #: Length of one timestamp unit in seconds.
     tick: Fraction
-    #: Whether the container has a free-running clock, so that a jump is not a pause. MPEG-TS is an
-    #: example.
+    #: Whether the container has a free-running clock (as in MPEG-TS), so a jump is not a pause.
     free: bool
 
     def restarts(
@@ -183,8 +182,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
         frames, samples are empty or tables are inconsistent.
     """
     entries = getattr(stream, "index_entries", None)  # exists since PyAV 18
-    # Even an index of a few bytes can claim millions of samples, which is more than the file has
-    # bytes.
+    # An index of a few bytes can claim millions of samples, which is more than the file has bytes.
     file_size = os.path.getsize(path)
     if entries is None or not 0 < len(entries) <= file_size:
         return None

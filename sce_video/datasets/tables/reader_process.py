@@ -16,8 +16,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: Maximum number of small files in a table. More files are joined, because a search opens every
-#: file.
+#: Maximum number of small files in a table. If there are more, they are joined to speed up
+#: searches.
 _MOST_FILES = 64
 #: Number of rows per joined file. A file with fewer rows counts as small.
 _SMALL_ROWS = 8192

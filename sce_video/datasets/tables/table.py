@@ -30,8 +30,7 @@ CLIENT_LIMITS = {
     "connect_timeout": "5 seconds", "request_timeout": "30 seconds",
     "client_max_retries": "100", "client_retry_timeout": "15",
 }  # fmt: skip
-#: Limits for the first attempt to open a table. They are shorter, because the address may not
-#: exist.
+#: Limits for the first attempt to open a table. They are shorter: the address may not exist.
 _FIRST_LIMITS = {"client_max_retries": "3"}
 #: Two ranges on a disk are read in one request if fewer bytes than this lie between them.
 BLOCK_SIZE = 1024
@@ -198,7 +197,7 @@ class RemoteTable:
         except (EOFError, ConnectionError):
             status = process.wait()
             raise OSError(f"the process that reads the table ended with status {status}") from None
-        if kind == "error" and request is self._arguments:  # it could not open the table
+        if kind == "error" and request is self._arguments:  # the process could not open the table
             _end(*idle)
         else:
             self._idle.append(idle)
@@ -271,7 +270,7 @@ def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
 
 def _may_import() -> bool:
     """Return whether this process may use Lance itself."""
-    if "lance" in sys.modules:  # it may be inherited from before a fork
+    if "lance" in sys.modules:  # a forked process may have inherited it
         return multiprocessing.parent_process() is None or _importer == os.getpid()
     data = sys.modules.get("torch.utils.data")  # do not import it, because a search needs no torch
     return data is not None and data.get_worker_info() is not None

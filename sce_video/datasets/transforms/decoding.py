@@ -173,8 +173,7 @@ def _without_repeats(
     decoded: tuple[DecodedFrames, np.ndarray],
 ) -> list[ClipIndices]:
     """Return the clips with new partners for frames that repeat, or with none if none differs."""
-    # Compare neighbouring frames in a second pass, so that only a few frames are in memory at a
-    # time.
+    # Compare neighbouring frames in a second pass, so that only a few frames are in memory at once.
     frames, indices = decoded
     around: dict[int, set[int]] = {}
     for clip, repeated in zip(clips, repeats, strict=True):

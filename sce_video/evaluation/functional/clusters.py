@@ -16,8 +16,7 @@ _ROWS_PER_CENTRE = 256
 EXACT_ROWS = 30_000
 #: Number of rows per cell if not all pairs are compared
 _ROWS_PER_CELL = 1000
-#: Number of cosines to compute at a time. They take 16 MB, so most of them fit into the processor's
-#: cache.
+#: Number of cosines to compute at a time. Their 16 MB mostly fit into the processor's cache.
 _COSINES = 2**22
 #: Maximum number of clusters that k-means++ initialises, because it draws only one centre per pass
 _CAREFUL = 256

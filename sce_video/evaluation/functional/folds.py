@@ -106,8 +106,7 @@ def _dealt(labels: np.ndarray, groups: np.ndarray, folds: int, seed: int) -> np.
         own = slice(starts[number], starts[number + 1])
         classes, shares = kinds[own], counts[own] / totals[kinds[own]]
         held = filled[:, classes]
-        # Avoid putting all samples of a class into one fold, because the other folds could not
-        # learn it.
+        # Avoid putting a whole class into one fold, because the other folds could not learn it.
         alone = (held > 0) & ((held > 0).sum(axis=0) == 1) & (left[classes] == 1)
         cost = (held * shares).sum(axis=1).round(9) + len(totals) * alone.any(axis=1)
         fold = np.lexsort((filled.sum(axis=1).round(9), cost))[0]

@@ -59,8 +59,7 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     spread /= len(clips)
     spread.diagonal().add_(delta)
     levels, axes = torch.linalg.eigh(spread)
-    # Only rounding errors, for features in the thousands, can make an eigenvalue smaller than
-    # delta.
+    # Only rounding errors for features in the thousands can make an eigenvalue smaller than delta.
     axes /= levels.clamp(min=delta).sqrt()
     middle, matrix = means.mean(dim=0), torch.zeros_like(spread)
     for block in float64_blocks(means):

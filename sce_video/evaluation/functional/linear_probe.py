@@ -20,10 +20,9 @@ from sce_video.utils.tensors import (
 
 #: Weight decays to try by default, for standardised features and the mean cross-entropy.
 L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-#: A dimension counts as constant if its standard deviation is below this share of the features'
-#: RMS.
+#: A dimension is constant if its standard deviation is below this share of the features' RMS.
 _CONSTANT = 1e-6
-#: Lower bound for the curvature of the cross-entropy, which vanishes if all samples are fitted
+#: Lower bound for the cross-entropy's curvature, which vanishes if all samples are fitted
 #: perfectly.
 _LEAST_SPREAD = 1e-4
 #: Maximum number of standardised feature values kept in memory. They take 1 GB in float64.

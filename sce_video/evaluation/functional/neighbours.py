@@ -24,8 +24,7 @@ def check_features(features: Tensor, name: str) -> None:
     """Raise ValueError unless ``features`` is a finite, non-empty matrix (N, C)."""
     if features.ndim != 2 or 0 in features.shape:
         raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
-    # Check blocks, because a mask for a whole memory-mapped matrix takes a quarter of the matrix's
-    # size.
+    # Check blocks, because a mask for a whole memory-mapped matrix takes a quarter of its size.
     finite = [torch.isfinite(block).all(dim=1) for block in features.split(ROW_BLOCK)]
     bad = torch.nonzero(~torch.cat(finite)).flatten().tolist()
     if bad:
@@ -133,8 +132,7 @@ def _highest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     k = min(k, values.shape[1])
     top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)
     columns = columns[:, :k]
-    # topk may return any of the values that tie at rank k, so rows with such ties are sorted
-    # completely.
+    # topk may return any of the values that tie at rank k, so sort rows with such ties completely.
     if top.shape[1] > k:
         tied = top[:, k - 1] == top[:, k]
         columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]

@@ -139,8 +139,7 @@ def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int
 
 def times_drawn(random: np.random.Generator, draws: int, count: int) -> np.ndarray:
     """Return how often each of ``count`` units is drawn in each resample, (draws, count)."""
-    # Offset each draw by its own multiple of count, so that one bincount counts all draws
-    # separately.
+    # Offset each draw by its own multiple of count, so that one bincount counts them separately.
     drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
     return np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
 

@@ -51,8 +51,7 @@ class Retrieval(RowMetric):
         """Compute R@k. Each fold is centred with the mean of its own gallery."""
         found: dict[str, Tensor] = {}
         for name, prefix in _PREFIXES.items():
-            # Use a separate mean per fold, because a fold's test features must not affect other
-            # folds.
+            # Use a mean per fold, because a fold's test features must not affect other folds.
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
             found |= {f"{prefix}_r{k}": hits[:, column] for column, k in enumerate(self.ks)}
         return self.means_of(found)
@@ -126,8 +125,7 @@ def rank_gallery(
             f"{gallery.source or 'the gallery'} contains no video except the query itself for "
             f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
         )
-    # Queries whose class is not in the gallery always count as misses, so report how many there
-    # are.
+    # Queries whose class is not in the gallery always count as misses, so report their number.
     unseen = int((~torch.isin(queries.labels, gallery.labels.unique())).sum())
     centred, plain = (
         dict(zip(ks, rankings[name].found(ks).double().mean(dim=0).tolist(), strict=True))

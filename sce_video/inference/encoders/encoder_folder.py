@@ -378,8 +378,7 @@ def import_encoder(
     )
 
 
-#: Entries to drop, because they state what a recipe reproduces, or name settings of the replaced
-#: network.
+#: Entries to drop. They state what a recipe reproduces, or name settings of the replaced network.
 _DROPPED = ("benchmark", "split", "settings")
 
 

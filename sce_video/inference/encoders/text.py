@@ -29,8 +29,7 @@ def stored_text(folder: Path, config: Any) -> dict[str, str | int] | None:
     """Return a model's tokenizer as plain data for its checkpoint; None if it has none."""
     from tokenizers import Regex, Tokenizer, normalizers
 
-    # Read only these files. The configs next to them are skipped, because they may name classes and
-    # code.
+    # Read only these files. The configs next to them are skipped: they may name classes and code.
     whole, vocabulary, merges = (folder / name for name in _TOKENIZER_FILES)
     try:
         if whole.is_file():

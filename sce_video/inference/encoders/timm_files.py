@@ -159,7 +159,7 @@ def _renamed(network: nn.Module, weights: dict[str, Tensor], source: str) -> dic
         return weights
     try:
         return rename(weights, network)
-    except Exception as error:  # it may raise any error for unexpected files
+    except Exception as error:  # rename may raise any error for unexpected files
         raise EncoderError(f"timm cannot read the weights in {source}: {error}") from error
 
 

@@ -21,8 +21,7 @@ from sce_video.inference.encoders.timm_files import RESNETS, resnet
 from sce_video.inference.encoders.transformers_files import EncoderError, ProcessorSettings
 from sce_video.models.backbones.timm_encoder import build_network
 
-#: Mean and standard deviation of ImageNet. All networks use them, except the largest EfficientNet
-#: V2.
+#: Mean and standard deviation of ImageNet. Only the largest EfficientNet V2 does not use them.
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 #: Tables that can be computed from the window size, and BN counters.

@@ -163,7 +163,7 @@ def from_eztorch(checkpoint: Mapping[str, Any], prefix: str | None = None) -> Co
     backbone: BackboneConfig = {}
     for part, own in _PARTS.items():
         found = {n.removeprefix(part): v for n, v in inner.items() if n.startswith(part)}
-        if found and part.endswith("trunk."):  # an encoder; checks all of its names
+        if found and part.endswith("trunk."):  # from_torchvision checks all of an encoder's names
             trunk = from_torchvision(found, "")
             # Keep the first config, which belongs to the online encoder.
             found, backbone = trunk.state_dict, backbone or trunk.backbone

@@ -284,8 +284,7 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
             f"no weight is called {stem}, with or without a prefix, so this is not the layout of "
             f"{layout}. The file has {', '.join(list(weights)[:5])}"
         )
-    # If the file contains both an online and a target encoder of the authors, use the online
-    # encoder.
+    # If the file contains both an online and a target encoder of the authors, use the online one.
     found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
     if len(found) > 1:
         raise ValueError(f"the file contains several networks. Give one of the prefixes {found}")

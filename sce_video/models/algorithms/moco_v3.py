@@ -73,12 +73,10 @@ class MoCoV3(SelfSupervisedModel):
         """Compute the contrastive losses within the batch, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
-        # The keys of all ranks are candidates, and ``own`` contains the rows of this rank's
-        # positives.
+        # The keys of all ranks are candidates, and ``own`` are the rows of this rank's positives.
         candidates = {j: gather_samples(key) for j, key in keys.items()}
         own = global_positions(len(views[0]), views[0].device)
-        # Count the keys of only one micro-batch, because micro-batches are not compared with each
-        # other.
+        # Count the keys of one micro-batch, because micro-batches are not compared with each other.
         num_candidates = len(next(iter(candidates.values())))
         self._chance = len(keys_of) * 2 * self.tau * math.log(num_candidates)
         sums = QuerySum(self)

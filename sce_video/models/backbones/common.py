@@ -29,8 +29,7 @@ def average_pool(features: Tensor) -> Tensor:
     Raises:
         ValueError: If the features are not a tensor of this shape.
     """
-    # A backbone may return something else. For example, mmaction2's SlowFast returns a tuple of
-    # pathways.
+    # A backbone may return something else. For example, SlowFast of mmaction2 returns a tuple.
     if not isinstance(features, Tensor) or features.ndim < 3:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(f"average pooling needs a tensor (N, C, ...), got {shape}")

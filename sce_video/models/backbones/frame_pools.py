@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import check_view
 from sce_video.options.connect import FRAME_POOLS
 
-#: Number of parts of a clip that ``concat`` keeps in order. In a clip of 4 frames, each frame is a
-#: part.
+#: Number of parts of a clip that ``concat`` keeps in order. With 4 frames, each frame is a part.
 _PARTS_IN_ORDER = 4
 #: Parts that may follow the mean in a pool's name, in any order
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))

@@ -37,11 +37,9 @@ _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
 _IMPLEMENTATIONS = ("eager", "sdpa")
 #: Classes of transformers that a file may choose for a part of the network, by ``model_type``
 _CHOSEN = {"modernbert": "ModernBertConfig"}
-#: Largest allowed integer in an untrusted config, because transformers creates lists of such
-#: lengths
+#: Largest integer allowed in an untrusted config, because transformers creates such long lists
 _LARGEST_NUMBER = 2**20
-#: Maximum length of a list in an untrusted config, because transformers creates a layer for each
-#: entry
+#: Maximum length of a list in an untrusted config: transformers creates a layer for each entry
 _LONGEST_LIST = 1000
 
 
@@ -645,8 +643,7 @@ class HFEncoder(FreezableBackbone):
             tokens = self.network.encoder(tokens).last_hidden_state
             norm = self.network.layernorm
             return tokens if norm is None else norm(tokens)
-        # Do not use the network's own forward pass, because it computes all tokens before it
-        # selects some.
+        # Avoid the network's own forward pass, which computes all tokens before it selects some.
         encoder = self.network.encoder
         tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)
         for layer in encoder.layer:

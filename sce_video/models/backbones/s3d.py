@@ -31,8 +31,7 @@ class InceptionWidths:
         return InceptionWidths(**scaled)
 
 
-# Blocks of each stage for base_channels=64 (torchvision/models/video/s3d.py, widths of Inception
-# v1)
+# Blocks of each stage for base_channels=64 (torchvision/models/video/s3d.py, as in Inception v1)
 _BLOCKS = (
     (
         InceptionWidths(64, 96, 128, 16, 32, 32),

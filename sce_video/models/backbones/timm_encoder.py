@@ -23,8 +23,7 @@ from sce_video.models.backbones.timm_package import timm, without_state
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Stored, Variant, Words
 
-#: Pattern for names of architectures. timm would treat other texts as addresses ("hf-hub:NAME") or
-#: paths.
+#: Pattern for architecture names. timm treats other texts as addresses ("hf-hub:NAME") or paths.
 _NAME = re.compile(r"\w{1,80}")
 #: Arguments of timm networks whose values may be words. Words in other arguments could name files
 #: or weights.

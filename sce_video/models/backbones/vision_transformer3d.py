@@ -111,8 +111,7 @@ class TransformerBlock(nn.Module):
     def _dropped(self, branch: Tensor) -> Tensor:
         """Return the branch. In training, it is 0 for some samples (arXiv 1603.09382)."""
         # A target network runs in training mode but without gradient. Its branches are never
-        # dropped, so that keys come from the whole network, as in DINO's teacher (arXiv
-        # 2104.14294).
+        # dropped, so keys come from the whole network, as in DINO's teacher (arXiv 2104.14294).
         if not (self.drop_path and self.training and torch.is_grad_enabled()):
             return branch
         keep = 1.0 - self.drop_path
@@ -252,8 +251,7 @@ class VisionTransformer3d(FreezableBackbone):
             x = (x + positions.to(x.dtype)).flatten(2).transpose(1, 2)
         else:
             x = self.patch_embed.of_kept(view, grid, kept)
-            # Use F.embedding, because it sums its gradient in a fixed order, whereas indexing does
-            # not.
+            # F.embedding sums its gradient in a fixed order, whereas indexing does not.
             x = x + F.embedding(kept, positions[0].flatten(1).T).to(x.dtype)
         x = self.norm(self.run([*self.blocks], x)).transpose(1, 2)
         return x if kept is not None else x.unflatten(2, grid)

@@ -99,8 +99,7 @@ def sce_terms(
     """
     check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
     check_shapes(query, key, queue)
-    # Use fp32 even under autocast, because exp(1/0.05) and sums over 65,536 keys need its
-    # precision.
+    # Use fp32 even under autocast, because exp(1/0.05) and sums over 65,536 keys require it.
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
         with torch.no_grad():

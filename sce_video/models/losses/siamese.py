@@ -100,8 +100,7 @@ def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
         gathered = gather_samples(views, gradient=True)  # (N, 2, D)
         candidates = gathered.transpose(0, 1).flatten(0, 1)  # (2N, D)
         rows = global_positions(len(first), first.device)
-        # The candidates are all first views followed by all second views, so partners are N rows
-        # apart.
+        # The candidates are all first views, then all second views, so partners are N rows apart.
         itself = torch.cat([rows, rows + len(gathered)])
         partner = torch.cat([rows + len(gathered), rows])
         logits = anchors @ candidates.T / tau  # (2n, 2N)

@@ -93,8 +93,7 @@ def roi_align(
         if name == "torch":
             pooled = _roi_align_torch(inputs, on_host, sampling)
         else:
-            # The compiled implementation requires contiguous memory and the same dtype for all
-            # inputs.
+            # The compiled implementation requires contiguous memory and inputs of the same dtype.
             boxes = rois.detach().to(features.device, dtype).contiguous()
             compiled: Any = _import_torchvision()[0]
             pooled = compiled.roi_align(
@@ -220,8 +219,7 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
     Raises:
         ValueError: If a box is not finite or a batch index is out of range.
     """
-    # Check here, because a compiled kernel would read memory out of bounds if an index were out of
-    # range.
+    # Check this, because with a wrong index, a compiled kernel would read memory out of bounds.
     finite = rois.isfinite().all(1)
     if not finite.all():
         row = int((~finite).nonzero()[0])

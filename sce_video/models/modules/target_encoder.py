@@ -91,8 +91,7 @@ class BatchShuffle(StepGenerator):
         own = global_positions(len(view), view.device)
         # Row p of the shuffled batch is the sample order[p]. This rank encodes only its own rows.
         mine = samples[order[own]]
-        # Take every S-th sample, so that the groups depend only on the total number of groups on
-        # all ranks.
+        # Take every S-th sample, so that the groups depend only on their total number on all ranks.
         groups = [encode(mine[number :: self.splits]) for number in range(self.splits)]
         encoded = groups[0].new_empty(len(view), *groups[0].shape[1:])
         for number, group in enumerate(groups):
