@@ -46,17 +46,18 @@ from sce_video.jobs.process_pool import process_items
 from sce_video.utils.files import regular_file, remove_unfinished, unfinished_path
 from sce_video.utils.records import at
 
-#: File in the folder of the results that keeps thumbnails for a later run.
+#: File in the results folder that keeps thumbnails for later runs.
 THUMBNAILS = "thumbnails.sqlite"
-#: Name of the temporary file with thumbnails.
+#: Name of the temporary file that contains thumbnails.
 _FRAMES = "frames"
-#: Limit in pixels for the sides of a frame.
+#: Maximum height and width of a frame in pixels.
 _SIDES = 2**16
-#: Size in bytes of a thumbnail and its time.
+#: Size in bytes of a thumbnail together with its time.
 _FRAME_BYTES = 8 + SIDE * SIDE
-#: Placeholder for arrays that are in the file.
+#: Placeholder for arrays that are stored in the file.
 _NONE = np.empty(0)
-#: Time limit in seconds for all candidates of a video, or for the pairs that are refined together.
+#: Time limit in seconds for comparing a video with all of its candidates, or for refining the pairs
+#: of a block.
 _PAIR_SECONDS = 120.0
 #: Number of pairs that are refined together.
 _REFINED_AT_ONCE = 32
@@ -67,13 +68,13 @@ class StoredThumbnails:
     """Position of a video's thumbnails in a file, so that another process can read them."""
 
     file: str
-    offset: int  # position in bytes of times (T,) float64, then frames (T, 32, 32) uint8
-    length: int  # number of frames T
+    offset: int  # position in bytes: times (T,) float64, then frames (T, 32, 32) uint8
+    length: int  # number T of frames
     video: Thumbnails  # without times and frames
 
     def read(self) -> Thumbnails:
         """Read the thumbnails."""
-        # The file contains only numbers, because other users may be able to write to the folder.
+        # The file contains only numbers, because other users may be able to write to its folder.
         with open(self.file, "rb", buffering=0, opener=regular_file) as file:
             data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
         times = np.frombuffer(data, np.float64, self.length)
@@ -284,7 +285,7 @@ def computed(
         workers=workers,
         timeout=_PAIR_SECONDS,
         preload=(__name__,),
-        # Each core has a process, so further threads would only compete with them.
+        # Limit each process to one thread, because there is a process for each core.
         start=partial(threadpool_limits, 1),
     ):
         if outcome.value is None:

@@ -63,22 +63,22 @@ class EditedCopy:
 class _LineSettings:
     """Settings for the comparison along lines in time, first coarse, then fine."""
 
-    #: Correlation that a frame must exceed to lengthen a stretch. Other frames shorten it.
+    #: Correlation above which a frame lengthens a stretch. Frames below it shorten the stretch.
     similar: float = 0.5
     #: Minimum number of compared frames in a stretch.
     fewest_frames: int = 4
-    #: Number of frames compared per second near a hypothesis, low because many lines are tried.
+    #: Number of frames compared per second near a hypothesis. It is low: many lines are tried.
     first_rate: float = 5.0
     #: Number of frames compared per second after the alignment in place.
     last_rate: float = 12.0
 
 
 _LINES = _LineSettings()
-#: Shifts in seconds that are tried for a line near a hypothesis, larger than the votes' error.
+#: Shifts in seconds to try for a line near a hypothesis. They exceed the error of the votes.
 _SHIFTS = np.arange(-4, 5) / 12
-#: Shifts in seconds that are tried for a line after the alignment in place.
+#: Shifts in seconds to try for a line after the alignment in place.
 _FINE_SHIFTS = np.arange(-2, 3) / 24
-#: Factors that are tried for the speed of a line after the alignment in place, within 3 % of 1.
+#: Factors to try for a line's speed after the alignment in place, within 3 % of 1.
 _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 
 
@@ -86,21 +86,21 @@ _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 class _PlacementSettings:
     """Settings for aligning two videos in place and time by Gauss-Newton steps."""
 
-    #: Maximum number of compared frames, at equal steps over the stretch.
+    #: Maximum number of frames to compare, at equal steps over the stretch.
     frames: int = 12
-    #: Maximum number of steps.
+    #: Maximum number of Gauss-Newton steps.
     steps: int = 8
-    #: Smallest side of the part, relative to the frame, a little smaller than the searched parts.
+    #: Minimum side of the part, relative to the frame. It is slightly smaller than searched parts.
     smallest: float = 0.3
-    #: Gain of the mean correlation in one step below which the alignment ends.
+    #: The alignment ends if one step increases the mean correlation by less than this.
     least_gain: float = 2e-3
-    #: Seconds on either side of a frame over which the derivative in time is computed.
+    #: Number of seconds on either side of a frame for computing the time derivative.
     instant: float = 1 / 12
 
 
 _PLACEMENT = _PlacementSettings()
-#: Longest step for the left, top, right and lower edge (shares of the frame), the time in seconds
-#: and the speed. A step that is computed from few pixels could otherwise be far too long.
+#: Maximum step for the left, top, right and lower edge (relative to the frame), the time in
+#: seconds, and the speed. Otherwise, a step computed from only a few pixels could be far too long.
 _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 
 
@@ -108,22 +108,22 @@ _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 class _DecisionSettings:
     """Settings that decide whether a shared stretch makes a copy, and when to stop looking."""
 
-    #: Standard deviation of the frame difference, in grey levels, below which nothing moves.
+    #: Nothing moves if the frame difference's standard deviation in grey levels is below this.
     moves: float = 0.5
     #: Time constant in seconds. The similarity of a stretch is multiplied by
     #: 1 - exp(-seconds / certain_seconds), so stretches of three seconds or more lose at most 5 %.
     certain_seconds: float = 1.0
-    #: Smallest similarity with which an alignment in place is tried.
+    #: Minimum similarity for trying an alignment in place.
     promising: float = 0.2
-    #: Maximum number of rounds of alignment in place and time.
+    #: Maximum number of rounds, each of which aligns in place and in time.
     rounds: int = 2
-    #: Similarity that must be exceeded for another round.
+    #: Similarity above which another round is tried.
     hopeless: float = 0.4
-    #: Similarity from which a copy is certain, so that no other round or hypothesis is tried.
+    #: Similarity from which on a copy is certain, so that no more rounds or hypotheses are tried.
     certain: float = 0.95
-    #: Share of the shorter video that both videos must show (docs/curate.md).
+    #: Fraction of the shorter video that both videos must show (docs/curate.md).
     share: float = 0.6
-    #: The same share with ``short``, a little less than a sixth.
+    #: The same fraction if ``short`` is requested. It is a little less than one sixth.
     short_share: float = 0.15
 
 
@@ -160,7 +160,7 @@ class _Pair:
             stretch with the largest sum of scores (Kadane's algorithm).
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
-        # To bound the memory, stay near the pivot, where the frames are similar.
+        # Stay near the pivot, where the frames are similar, so that memory use is bounded.
         low, high = np.searchsorted(
             self.middles, (line.pivot - MAX_SECONDS, line.pivot + MAX_SECONDS)
         )
@@ -180,13 +180,14 @@ class _Pair:
         table = _units(ours) @ _units(theirs).T
         moves = _units(_pixels(self.own_changes.frames[own], WHOLE))
         others = _units(_pixels(self.changes.frames[used], part))
-        # Changes count as much as frames. If nothing moves, their vectors are short.
+        # Changes count as much as frames do. Where nothing moves, their vectors are short and have
+        # little weight.
         weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
         table = (table + moves @ others.T) / (1 + weight)
         similar = np.where(common, table[np.arange(len(own)), where] - _LINES.similar, -1.0)
         total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
         gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
-        # Among equally good lines, prefer a small displacement and a speed near 1.
+        # Among equally good lines, prefer the smallest displacement and the speed nearest to 1.
         gain *= 1 - SPEED_COST * np.abs(np.log(line.speed * speeds))[:, None]
         best = np.unravel_index(int((gain - 1e-6 * np.abs(shifts)).argmax()), gain.shape)
         sums = total[best]
@@ -257,7 +258,8 @@ def _edge_slopes(cut: np.ndarray, units: np.ndarray, edges: np.ndarray) -> np.nd
         (4, T, 256) derivatives, in the order of the edges.
     """
     images = cut.reshape(-1, FINE, FINE)
-    # A pixel moves with the far edge by this share, and with the near edge by the rest.
+    # This share is how much a pixel moves with the far edge. The rest is how much it moves with the
+    # near edge.
     far = (np.arange(FINE, dtype=np.float32) + 0.5) / FINE
     across = np.gradient(images, axis=2) * np.float32(FINE / (edges[2] - edges[0]))
     down = np.gradient(images, axis=1) * np.float32(FINE / (edges[3] - edges[1]))
@@ -297,7 +299,7 @@ class _Fit:
 
 def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
     """Cut a part from frames (T, 32, 32), and return (T, 256) minus the mean of each frame."""
-    if part == WHOLE:  # Sums of 2 x 2 pixels are faster.
+    if part == WHOLE:  # summing 2 x 2 pixels is faster
         rows = frames[:, ::2].astype(np.uint16) + frames[:, 1::2]
         sums = rows[:, :, ::2] + rows[:, :, 1::2]
         vectors = sums.reshape(len(frames), -1) * np.float32(0.25)

@@ -28,11 +28,11 @@ from sce_video.datasets.clip_sampling import shown_at
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 from sce_video.options.find import MIRRORED, PARTS, SPEED
 
-# The settings precede the step that uses them. They were chosen by hand on the development sets of
-# benchmarks/copy_queries.py, unless another reason is given (docs/curate.md).
+# Settings are defined just before the step that uses them. Unless another reason is given, we chose
+# them by hand on the development sets of benchmarks/copy_queries.py (docs/curate.md).
 
-#: Share of its score that a line in time loses per unit of the logarithm of its speed. If little
-#: moves, all speeds agree equally well, and the speed nearest to 1 should win.
+#: Share of its score that a line loses per unit of the logarithm of its speed. If little moves, all
+#: speeds fit equally well, and the speed nearest to 1 should win.
 SPEED_COST = 0.08
 
 
@@ -80,31 +80,32 @@ class Hypothesis:
 class _SearchSettings:
     """Settings for searching single frames among parts of the frames of all videos."""
 
-    #: Number of frames per second that are searched.
+    #: Number of frames per second for which similar parts are searched.
     query_rate: float = 4.0
-    #: Number of frames per second whose parts are searched, low because each frame has many parts.
+    #: Number of frames per second whose parts are searched. It is low: each frame has many parts.
     index_rate: float = 1.0
-    #: Sides, relative to the frame, of the parts that are searched only with ``parts``. Moved
-    #: frames, borders and small crops are found without them.
+    #: Sides, relative to the frame, of parts that are searched only if ``parts`` is requested.
+    #: Moved frames, borders and slight crops are found without them.
     small_sides: tuple[float, ...] = (0.6, 0.5, 0.4)
     #: Maximum number of answers to a frame. An answer is a similar part of another video.
     answers: int = 64
-    #: Smallest correlation of an answer. Half of it is subtracted from the vote of an answer.
+    #: Minimum correlation of an answer. Half of this value is subtracted from each answer's vote.
     least: float = 0.7
-    #: If the last answer exceeds half of ``least`` by more than this, the votes of all answers are
-    #: reduced, because an answer that many videos give means little.
+    #: If the last answer exceeds half of ``least`` by more than this value, all votes are reduced,
+    #: because an answer that many videos give means little.
     contrast: float = 0.1
-    #: Number of gallery cells that a frame is compared with. More cells find more, but take longer.
+    #: Number of gallery cells with which a frame is compared. Searching more cells finds more
+    #: copies, but takes longer.
     probes: int = 5
-    #: Number of k-means steps that compute the cells. Fewer steps take less time.
+    #: Number of k-means steps that compute the cells. It is low to save time.
     cell_steps: int = 3
 
 
 _SEARCH = _SearchSettings()
 
 
-#: Speeds of a copy relative to its original: 13 values from 0.8 to 1.25, 3.8 % apart, with 1 in the
-#: middle.
+#: Possible speeds of a copy relative to its original: 13 values from 0.8 to 1.25, which are 3.8 %
+#: apart and have 1 in the middle.
 SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 
 
@@ -112,21 +113,22 @@ SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 class _VoteSettings:
     """Settings for forming hypotheses from answers that agree on a line in time and a part."""
 
-    #: Number of most similar answers through which lines are drawn.
+    #: Number of answers through which lines are drawn, starting with the most similar one.
     seeds: int = 12
-    #: Seconds by which an answer may miss the line, less than the 0.25 s between queried frames.
+    #: Number of seconds by which an answer may miss the line. It is less than the 0.25 s between
+    #: queried frames.
     time_slack: float = 0.2
-    #: Largest difference in place and size between parts of a hypothesis, relative to the frame. It
-    #: is a little more than one step between the searched parts.
+    #: Maximum difference in place and size between the parts of a hypothesis, relative to the
+    #: frame. It is a little more than one step between the searched parts.
     part_slack: float = 0.13
-    #: Largest number of hypotheses for two videos, in case the first one is wrong.
+    #: Maximum number of hypotheses per pair of videos, because the first one may be wrong.
     tries: int = 2
     #: Minimum number of a video's frames that must match another video.
     least_frames: int = 2
-    #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
+    #: Minimum sum of votes. A frame that correlates by 0.9 adds at most 0.55.
     least_votes: float = 0.4
-    #: Number of pairs whose votes are counted, as a multiple of the pairs that are compared later.
-    #: It exceeds 1, because the pairs are preselected by an upper bound on their votes.
+    #: Number of pairs for which votes are counted, as a multiple of the pairs that are compared
+    #: later. It exceeds 1, because pairs are preselected only by an upper bound on their votes.
     counted: int = 2
 
 
@@ -159,17 +161,17 @@ def voted(
         gap = np.abs(t_out[rows] - t_out[seeds, None] - line)
         good = near & (gap <= _VOTES.time_slack)
         weight = np.where(good, (similar[rows] - _SEARCH.least / 2) * (1 - gap), 0)
-        # Each frame votes once, although several parts may answer it. Rows are sorted by frame.
+        # Count one vote per frame, although several parts may answer it. Rows are sorted by frame.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
-        # If little moves, all speeds agree, and the speed nearest to 1 should win.
+        # If little moves, all speeds fit equally well, and the speed nearest to 1 should win.
         total *= 1 - SPEED_COST * np.abs(np.log(speeds))[:, None]
         which, seed = np.unravel_index(int(total.argmax()), total.shape)
         yield float(total[which, seed]), float(speeds[which]), int(seeds[seed])
         left[rows[good[which, seed]]] = left[seeds[seed]] = False
 
 
-#: Number of frames whose answers are processed together, which bounds the memory.
+#: Number of frames whose answers are processed together. It bounds the memory use.
 _ASKED_AT_ONCE = 2**15
 
 
@@ -213,7 +215,7 @@ def _searched(
         frames, times = _at_rate(video, _SEARCH.index_rate)
         vectors = cut_grid(frames, shapes, SEARCHED_STEP, some)
         vectors = vectors / norms(vectors)[..., None].astype(np.float64)
-        # Flat parts resemble nothing.
+        # Leave out flat parts, because they resemble nothing.
         frame, part = np.nonzero(np.einsum("...i,...i->...", vectors, vectors) > _SEARCH.least**2)
         gallery.append(as_bytes(torch.from_numpy(vectors[frame, part])))
         part[part >= grid] += len(places) - grid
@@ -227,11 +229,11 @@ def _searched(
             facts = np.full(len(kept), number), times[kept], np.full(len(kept), flip)
             askers.append(np.stack(facts, axis=1))
     asker, owner = np.concatenate(askers), np.concatenate(owners)
-    if not len(asker) or not len(owner):  # All frames are flat.
+    if not len(asker) or not len(owner):  # all frames are flat
         return
     rows = torch.cat(gallery)
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
-    # With this number of cells, assigning rows to cells takes as long as the search.
+    # Choose the number of cells so that assigning rows to cells takes as long as the search.
     cells = max(1, round(len(rows) ** 0.5 / 2))
     similar, where = nearest_in_cells(
         torch.cat(queries),
@@ -244,12 +246,13 @@ def _searched(
         steps=_SEARCH.cell_steps,
     )
     boxes = np.asarray(places)
-    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # starts, and the end
+    # Find where each asker's rows start, and where the last ones end.
+    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))
     cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
         near = similar[begin:end].numpy()
         query, slot = np.nonzero(near >= _SEARCH.least)
-        # If many videos give an answer, only what exceeds their similarity is counted.
+        # If many videos give similar answers, count only how much an answer exceeds the last one.
         common = np.maximum(0, near[:, -1] - _SEARCH.least / 2 - _SEARCH.contrast)
         values, asked = near[query, slot] - common[query], asker[begin:end][query]
         found = owner[where[begin:end].numpy()[query, slot]]
@@ -295,7 +298,7 @@ def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypoth
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     fresh = np.diff(answers.t_in, prepend=-1) != 0
     fresh[starts] = True
-    # Upper bound on the votes for a pair: the sum of each frame's best vote.
+    # The sum of each frame's best vote is an upper bound on the votes for a pair.
     firsts = np.flatnonzero(fresh)
     bound = np.maximum.reduceat(answers.similar, firsts) - _SEARCH.least / 2
     groups = np.searchsorted(firsts, starts)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from sce_video.curation.selection import Curation
     from sce_video.curation.write import CurationReport
 
-#: Name of the index in the results folder.
+#: Name of the index folder in the results folder.
 _INDEX = "index"
 #: Name of the page in the results folder.
 _PAGE = "curation.html"
-#: Name of the file with a reader's earlier decisions, in the results folder.
+#: Name of the file in the results folder with earlier decisions of a reader.
 _DECISIONS = "decisions.csv"
 
 
@@ -50,7 +50,7 @@ def curate(options: CurateOptions) -> CurateResult:
         ValueError: If the source cannot be used, or the features of all videos are equal.
     """
     _check_files(options)
-    # Import this only here, so that wrong names are reported before torch loads.
+    # Import these modules only now, so that wrong names are reported before torch loads.
     from sce_video.curation.curation_page import write_curation_page
     from sce_video.curation.selection import curate_videos, read_decisions
     from sce_video.curation.write import check_curated_folder, write_curation
@@ -63,14 +63,15 @@ def curate(options: CurateOptions) -> CurateResult:
     if options.checkpoint is not None:
         source = _embed(options, options.checkpoint, out / _INDEX)
     videos = read_videos(source, options.labels, options.classes, options.column)
-    # Create the folder only after the source was read, so that a wrong source leaves nothing.
+    # Create the folder only now that the source has been read, so that a wrong source leaves no
+    # empty folder.
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         bars: dict[str, Callable[[int, bool], None]] = {}
 
         def count(what: str, total: int, failed: bool) -> None:
             if what not in bars:
-                stack.close()  # finishes the previous bar
+                stack.close()  # finish the previous bar
                 bars[what] = stack.enter_context(progress_bar(what))
             bars[what](total, failed)
 

@@ -28,13 +28,13 @@ from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip
 class _ShownSettings:
     """Largest numbers of entries per section, because the page contains a clip of each video."""
 
-    #: Number of groups of near-duplicates. It is large, because the reader decides on each group.
+    #: Number of groups of near-duplicates. It is large because the reader decides about each one.
     groups: int = 100
     #: Number of removed videos per group.
     of_group: int = 7
     outliers: int = 16
     subset: int = 24
-    #: Number of clusters, and of shared stretches such as intros.
+    #: Number of clusters, and number of shared stretches such as intros.
     clusters: int = 40
     #: Number of videos that were removed because they hardly move.
     still: int = 24

@@ -20,12 +20,12 @@ from sce_video.curation.copy_votes import Hypothesis, hypotheses
 from sce_video.curation.matching import FLAT, SIDE, Part, Thumbnails, cut_part
 from sce_video.options.find import PARTS
 
-# The settings precede the step that uses them. They were chosen by hand on the development sets of
-# benchmarks/copy_queries.py, unless another reason is given (docs/curate.md).
+# Settings are defined just before the step that uses them. Unless another reason is given, we chose
+# them by hand on the development sets of benchmarks/copy_queries.py (docs/curate.md).
 
-#: Number of seconds that are read from each video with ``late``.
+#: Number of seconds to read from each video if ``late`` is requested.
 LATE_SECONDS = 3600.0
-#: Smallest similarity of a copy. In two generated sets, videos that are not copies stay below it
+#: Minimum similarity of a copy. In two generated sets, all videos that are not copies stay below it
 #: (docs/curate.md).
 COPY_SIMILARITY = 0.85
 
@@ -40,8 +40,8 @@ def without_borders(video: Thumbnails) -> Thumbnails:
     frames = video.frames[:: max(1, len(video.frames) // 64)].astype(np.float32)
     spread = frames.std(axis=0)
     box = []
-    for axis in (0, 1):  # rows, columns
-        # A border does not change over time, and is flat along its direction.
+    for axis in (0, 1):  # rows, then columns
+        # Borders do not change over time, and are flat along their direction.
         still = (spread.mean(axis=1 - axis) < 1.5) & (frames.mean(axis=0).std(axis=1 - axis) < FLAT)
         filled = np.flatnonzero(~still)
         low, high = (filled[0], filled[-1] + 1) if len(filled) else (0, SIDE)
@@ -55,11 +55,12 @@ def without_borders(video: Thumbnails) -> Thumbnails:
     return replace(video, frames=cut_part(video.frames, part, SIDE).round().astype(np.uint8))
 
 
-#: Seconds before and after a frame over which the mean is computed.
+#: Number of seconds before and after a frame over which the mean is computed.
 _AROUND = 1.0
-#: Factor for the difference from the mean, so that rounding to bytes preserves small changes.
+#: Factor by which the difference from the mean is multiplied, so that small changes survive
+#: rounding to bytes.
 _GAIN = 3.0
-#: Number of frames that are processed together. The sums of an hour would take gigabytes.
+#: Number of frames to process together, because the sums for an hour would take gigabytes.
 _CHANGED_AT_ONCE = 1024
 
 
@@ -77,11 +78,11 @@ def changes(video: Thumbnails) -> Thumbnails:
         near = video.frames[firsts[begin] : lasts[rows][-1]]
         total = np.zeros((len(near) + 1, SIDE, SIDE), dtype=np.int32)
         total[1:] = near
-        for row in range(1, len(near)):  # np.cumsum over the first axis takes 16 times as long
+        for row in range(1, len(near)):  # np.cumsum over this axis takes 16 times as long
             total[row + 1] += total[row]
         mean = np.subtract(total[last], total[first], dtype=np.float32)
         mean *= (-_GAIN / (last - first)).astype(np.float32)[:, None, None]
-        mean += video.frames[rows] * np.float32(_GAIN) + 128.5  # The conversion to bytes rounds.
+        mean += video.frames[rows] * np.float32(_GAIN) + 128.5  # 0.5 makes the conversion round
         found[rows] = mean.clip(0, 255)
     return replace(video, frames=found)
 
@@ -90,13 +91,13 @@ def changes(video: Thumbnails) -> Thumbnails:
 class _RectangleSettings:
     """Settings for finding rectangles with fixed edges in thumbnails of 32 x 32 pixels."""
 
-    #: Largest number of rectangles per video. Each one adds a searched part to every frame.
+    #: Maximum number of rectangles per video. Each one adds a part to search in every frame.
     most: int = 4
-    #: Smallest side in pixels, almost a third of the frame.
+    #: Minimum side in pixels, almost a third of the frame.
     smallest: int = 10
-    #: Smallest score of a rectangle, the mean of its sides plus its weakest side.
+    #: Minimum score of a rectangle, which is the mean over its sides plus its weakest side.
     least_score: float = 0.4
-    #: Largest score of a pixel, so that a short strong piece does not make a side.
+    #: Maximum score of a pixel. It keeps a short but strong piece from counting as a whole side.
     most_of_a_pixel: float = 0.7
     #: Number of frames, at equal steps, over which edges are averaged.
     frames: int = 40
@@ -118,18 +119,18 @@ def rectangles(video: Thumbnails) -> list[Part]:
     lengths = (high - low).astype(np.float32)[:, None]
     sums, worst = [], []
     bound = _RECTANGLES.most_of_a_pixel
-    for axis in (2, 1):  # edges between columns, between rows
+    for axis in (2, 1):  # edges between columns, then between rows
         step = np.abs(np.diff(frames, axis=axis)).mean(axis=0)
         step = step if axis == 2 else step.T  # (along the edge, edges)
         wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
         edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
-        # The borders of the frame have no edge.
+        # The frame's own borders do not count as edges, so pad them with zeros.
         total = np.cumsum(np.pad(edge.clip(-bound, bound), ((1, 0), (1, 1))), axis=0)
         mean = (total[high] - total[low]) / lengths
         sums.append(mean[:, low] + mean[:, high])
         mean[:, [0, SIDE]] = np.inf
         worst.append(np.minimum(mean[:, low], mean[:, high]))
-    # Scores by the span of rows and the span of columns.
+    # Compute the scores for each span of rows and each span of columns.
     inside = (low > 0).astype(np.float32) + (high < SIDE)
     sides = inside[:, None] + inside
     score = (sums[0] + sums[1].T) / np.maximum(sides, 1)
@@ -255,7 +256,7 @@ def verify_all(item: _Guesses) -> list[EditedCopy]:
     lower = min(number for pair in pairs for number in pair)
     videos = {lower: item.read(lower)}
     for (_, other), some in pairs.items():
-        # Only two videos are in memory at a time, because they may be long.
+        # Keep only two videos in memory at a time, because they may be long.
         videos = {lower: videos[lower], other: item.read(other)}
         copies: list[EditedCopy] = []
         for guess in some:

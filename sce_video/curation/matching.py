@@ -22,15 +22,15 @@ from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.readers.base import VideoDecodeError, check_deadline
 from sce_video.datasets.sources import open_video, video_exists
 
-#: Side of a thumbnail in pixels. The frame is squeezed to a square.
+#: Side of a thumbnail in pixels. Frames are squeezed into this square.
 SIDE = 32
-#: Number of frames per second in the first comparison.
+#: Number of frames per second that the first comparison uses.
 RATE = 16.0
-#: Largest number of frames per second that are kept. The refinement in time uses all of them.
+#: Maximum number of frames per second to keep. The refinement in time uses all of them.
 MAX_RATE = 32.0
-#: Largest number of seconds that are read from the beginning of a video.
+#: Maximum number of seconds to read from the beginning of a video.
 MAX_SECONDS = 60.0
-#: Time limit in seconds for reading a file. A longer stretch may take as long as it lasts.
+#: Time limit in seconds for reading a file. For a longer stretch, the limit is its duration.
 READ_SECONDS = 60.0
 
 
@@ -38,9 +38,10 @@ READ_SECONDS = 60.0
 class Thumbnails:
     """Small frames of a video from its beginning."""
 
-    # (T, 32, 32) uint8 luma of all frames, or of every n-th above ``MAX_RATE`` per second.
+    # Luma of all frames, or of every n-th frame if there are more than ``MAX_RATE`` per second, (T,
+    # 32, 32) uint8.
     frames: np.ndarray
-    times: np.ndarray  # (T,) float64 start of each frame in seconds
+    times: np.ndarray  # start of each frame in seconds, (T,) float64
     duration: float  # duration of the whole video in seconds
     height: int  # height of the original frames in pixels
     width: int
@@ -54,7 +55,7 @@ class Thumbnails:
     def sampled(self) -> np.ndarray:
         """Return the frames (T', 32, 32) of the first minute, ``RATE`` per second."""
         count = max(1, int(min(self.end, MAX_SECONDS) * RATE))
-        # Use the middle of each interval, because timestamps are rounded.
+        # Use the middle of each interval, because rounded timestamps may miss its ends.
         return self.frames[shown_at(self.times, (np.arange(count) + 0.5) / RATE)]
 
 
@@ -78,7 +79,7 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         kept = max(1.0, min(reader.duration, most) * MAX_RATE)
         wanted = np.arange(0, len(times), math.ceil(len(times) / kept))
         small, indices, size = [], [], (0, 0)
-        # Read all frames in one pass, because every further pass would start at a key frame.
+        # Read all frames in one pass, because each further pass would have to start at a key frame.
         for numbers, frames in reader.stream(wanted, patience):
             check_deadline(file, deadline)
             indices.extend(numbers.tolist())
@@ -89,27 +90,28 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         if not small:
             raise VideoDecodeError(file, "no frame can be decoded")
         duration = reader.duration
-        if indices[-1] != wanted[-1]:  # The video has fewer frames than its header states.
+        if indices[-1] != wanted[-1]:  # the video has fewer frames than its header states
             duration = 2 * times[indices[-1]] - times[max(0, indices[-1] - 1)]
         times, start = times[indices], times[indices[0]]
         return Thumbnails(np.stack(small), times - start, float(duration - start), *size, most)
 
 
-#: Side of a compared part in pixels, enough to tell videos apart, but not their encodings.
+#: Side of a compared part in pixels. It suffices to distinguish videos, but not their encodings.
 _PART = 8
-#: Sides of the parts relative to the frame. Smaller sides would need many more parts.
+#: Sides of the parts relative to the frame. With smaller sides, there would be far more parts.
 SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
-#: Step between the positions of the parts, relative to the frame. The refinement fills the gaps.
+#: Step between the positions of parts, relative to the frame. The refinement fills the gaps.
 STEP = 0.05
 #: Sides of the parts that are searched for candidates, relative to the frame.
 SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
-#: Step between the positions of searched parts, large because the parts of all videos are kept.
+#: Step between the positions of searched parts. It is large because all videos' parts are kept.
 SEARCHED_STEP = 0.1
-#: Minimum number of compared frames of the shorter video, at equal steps.
+#: Minimum number of frames of the shorter video to compare, at equal steps.
 ANCHORS = 8
-#: Share of the compared frames that both videos must show, about two thirds of the shorter video.
+#: Fraction of the compared frames that both videos must show, which is about two thirds of the
+#: shorter video.
 _LEAST_INSIDE = 0.65
-#: Number of correlations that are computed together (16 MB), unless one video has more.
+#: Number of correlations to compute together (16 MB), unless a single video has more.
 _COMPARED = 2**22
 #: Number of frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
@@ -160,11 +162,11 @@ def _axis(scale: float, step: float) -> tuple[np.ndarray, np.ndarray]:
     return starts, averaging(starts, scale, _PART)
 
 
-#: Relative height and width of the parts of one size.
+#: Relative height and width of all parts that have the same size.
 Shape = tuple[float, float]
 
 
-#: Relative height and width of the parts, which are cut along both axes equally or along one axis.
+#: Relative heights and widths of the parts, cut equally along both axes, or along only one.
 _SHAPES = (
     *((s, s) for s in SCALES),
     *((1.0, s) for s in SCALES[1:]),
@@ -272,13 +274,13 @@ class CopyMatcher:
         repeated motion has several peaks, and sampling may favour the wrong one.
         """
         found = []
-        # One matrix product compares several videos, because reading the parts takes longest.
+        # Compare several videos in one matrix product, because reading the parts takes longest.
         block = max(1, _COMPARED // (ANCHORS * len(self._vectors)))
         for begin in range(0, len(videos), block):
             some = videos[begin : begin + block]
             counts = [len(frames) for frames in some]
             steps = [max(1, min(self._count, count) // ANCHORS) for count in counts]
-            # Indices of the compared frames of each video.
+            # Choose which frames of each video to compare.
             anchors = [
                 np.arange(min(step // 2, count - 1), count, step)
                 for step, count in zip(steps, counts, strict=True)
@@ -303,7 +305,7 @@ class CopyMatcher:
         for row, begin in zip(similar, (anchors[-1] - anchors).tolist(), strict=True):
             total[begin : begin + self._count] += row
             counts[begin : begin + self._count] += 1
-        # At least the displacement with the most anchors remains.
+        # Lower the minimum if necessary, so that the displacement with the most anchors remains.
         least = min(
             counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / max(1, shorter // ANCHORS)))
         )
@@ -324,28 +326,30 @@ class CopyMatcher:
         ]
 
 
-#: Smallest similarity of an alignment that is refined, first in time, then in place.
+#: Minimum similarity of an alignment to refine, first in time, then in place.
 REFINED = 0.5
-#: Largest number of alignments per pair that are refined in time.
+#: Maximum number of alignments per pair to refine in time.
 MOST_STARTS = 6
-#: Largest number of alignments per pair that are also refined in place, which takes longer.
+#: Maximum number of alignments per pair to refine in place as well, which takes longer.
 _MOST_CLIMBED = 2
-#: Side of a compared part in pixels. With 8 x 8 pixels, similar videos correlate like copies.
+#: Side of a compared part in pixels. With only 8 x 8 pixels, merely similar videos correlate as
+#: well as copies.
 FINE = 16
-#: Largest number of compared frames, at equal steps.
+#: Maximum number of frames to compare, at equal steps.
 _ANCHORS = 16
-#: Displacements in seconds that are tried. 3/32 s is one and a half times the time between samples.
+#: Displacements to try in seconds. The largest, 3/32 s, is 1.5 times the time between samples.
 _SHIFTS = np.arange(-6, 7) / 64
-#: Steps of the hill climbing, as shares of the frame (position) and of the part (size).
+#: Steps of the hill climbing, as fractions of the frame (positions) and of the part (sizes).
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
-#: Maximum number of moves with each step.
+#: Maximum number of moves with each step size.
 _MOST_MOVES = 6
-#: Largest gain in similarity that can be expected after a move, about twice the largest gain (0.24)
-#: of 355 alignments that reached 0.93.
+#: Maximum gain in similarity to expect after a move. It is about twice the largest gain (0.24) that
+#: we measured for 355 alignments that reached 0.93.
 _FIRST_GAIN = 0.4
-#: Largest gain still possible after the moves of each step, twice the measured 0.10, 0.08 and 0.01.
+#: Maximum gain still possible after the moves with each step size. The first three are about twice
+#: the measured gains of 0.10, 0.08 and 0.01.
 _GAINS = (0.2, 0.15, 0.04, 0.0)
-#: Grey level that is subtracted, so that sums of squares are small.
+#: Grey level to subtract, so that sums of squares are small.
 _MIDDLE = 128
 
 
@@ -394,7 +398,7 @@ class _Frames:
             rows = averaging(top[inside], high[inside], FINE)
             columns = averaging(left[inside], wide[inside], FINE)
             cut, norms = cut_parts(self._frames[shown], rows, columns)
-            # The mean of ``own`` is zero, so subtracting the mean of the part changes nothing.
+            # The mean of ``own`` is zero, so the mean of the part need not be subtracted.
             products = np.einsum("pinj,inj->pn", cut, self._own[:, own], optimize=True)
             values[inside] = (products / norms).mean(axis=1)
         return values
@@ -459,7 +463,7 @@ def _moved(part: Part, step: float) -> list[Part]:
     left, top, wide, high = part
     parts = [(left + d, top, wide, high) for d in (-step, step)]
     parts += [(left, top + d, wide, high) for d in (-step, step)]
-    fixed = (0.0, 0.5, 1.0)  # the point of the part that stays in place
+    fixed = (0.0, 0.5, 1.0)  # points of the part that stay in place
     for d, across, down in product((-step, step), fixed, fixed):
         x, y = max(0.0, left - d * wide * across), max(0.0, top - d * high * down)
         parts.append((x, y, min(wide * (1 + d), 1 - x), min(high * (1 + d), 1 - y)))

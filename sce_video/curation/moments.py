@@ -14,9 +14,9 @@ import numpy as np
 from sce_video.curation.matching import FINE, WHOLE, Alignment, Part, Thumbnails, cut_part
 from sce_video.datasets.clip_sampling import shown_at
 
-#: Smallest agreement of changes in two copies (measured in docs/curate.md).
+#: Minimum agreement of changes in two copies (measured in docs/curate.md).
 SAME_CHANGES = 0.78
-#: Seconds by which an alignment is moved in each round.
+#: Numbers of seconds by which each round may shift an alignment.
 _SHIFTS = np.arange(-6, 7, 2) / 64
 
 
@@ -24,23 +24,24 @@ _SHIFTS = np.arange(-6, 7, 2) / 64
 class _MomentSettings:
     """Settings for comparing changes in two aligned videos. The values were chosen by hand."""
 
-    #: Largest number of compared frames, at equal steps over the time that both videos show.
+    #: Maximum number of frames to compare, at equal steps over the time that both videos show.
     frames: int = 32
-    #: Largest number of rounds of alignment in time and place.
+    #: Maximum number of rounds, each of which aligns in time and place.
     rounds: int = 3
-    #: Agreement below which another round cannot reach ``SAME_CHANGES``.
+    #: If the agreement is below this value, another round cannot reach ``SAME_CHANGES``.
     promising: float = 0.5
-    #: Seconds on either side of a frame over which the derivative in time is computed. It is one
+    #: Number of seconds on either side of a frame for computing the time derivative. It is one
     #: frame at the highest rate of thumbnails.
     instant: float = 1 / 32
-    #: Largest distance from the border, as a share of the frame, of a part that counts as whole.
+    #: A part counts as whole if its distance from the border is at most this fraction of the frame.
     border: float = 0.01
-    #: Share of the difference between neighbouring pixels by which the means of the videos may
-    #: differ at a part, because the edges of the part are between the pixels of a thumbnail.
+    #: Fraction of the difference between neighbouring pixels by which the means of the two videos
+    #: may differ in a part. They differ, because the part's edges lie between the pixels of a
+    #: thumbnail.
     tolerance: float = 0.25
-    #: Largest movement of a part in one round, as a share of its side.
+    #: Maximum movement of a part in one round, as a fraction of its side.
     most_moved: float = 0.1
-    #: Standard deviation of the frame difference, in grey levels, below which nothing moves.
+    #: Nothing moves if the frame difference's standard deviation in grey levels is below this.
     still: float = 0.5
 
 
@@ -52,7 +53,7 @@ class _Agreement:
     """Agreement of two videos at an alignment."""
 
     value: float  # agreement of the differences from the common mean
-    changes: float  # agreement of the changes over time only
+    changes: float  # agreement of only the changes over time
     nearby: Part  # part in which the frames would correlate more
 
 
@@ -94,7 +95,7 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     chosen = common[steps.round().astype(int)]
     times = moments[chosen] + np.array([[0.0], [-_MOMENT.instant], [_MOMENT.instant]])
     numbers = shown_at(outer.times, times.clip(0, outer.times[-1]).ravel())
-    # The least squares subtract nearly equal numbers, so they need float64.
+    # Use float64, because the least-squares fit subtracts nearly equal numbers.
     shown = cut_part(outer.frames[numbers], part, FINE).astype(np.float64)
     theirs, before, after = np.split(shown, 3)
     ours = cut_part(inner.frames[chosen], WHOLE, FINE).astype(np.float64)
@@ -103,7 +104,7 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     differ = mean - fitted.mean(axis=0)
     left, top, wide, high = part
     if max(left, top, 1 - left - wide, 1 - top - high) > _MOMENT.border:
-        # Resampling a part moves its edges by a fraction of a pixel.
+        # Tolerate differences at edges, because resampling moves them by a fraction of a pixel.
         wide_mean = np.pad(mean, 1, mode="edge")
         sides = wide_mean[2:, 1:-1], wide_mean[:-2, 1:-1], wide_mean[1:-1, 2:], wide_mean[1:-1, :-2]
         contrast = np.abs(np.stack(sides) - mean).max(axis=0)

@@ -20,9 +20,11 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
 #: Number of videos whose answers are counted together. All answers would take too much memory.
 _VOTES_AT_ONCE = 1000
-#: Share of a video below which a shared stretch counts as a part. A longer stretch is a copy.
+#: A shared stretch counts as a part if it is shorter than this fraction of a video. A longer
+#: stretch is a copy.
 _PART_SHARE = 0.6
-#: Smallest overlap of two equal stretches of a video, as a share of the time that they cover.
+#: Two stretches of a video are the same if they overlap by at least this fraction of the time that
+#: they cover.
 _SAME = 0.6
 
 
@@ -32,9 +34,9 @@ class _CandidateSettings:
 
     #: Maximum number of answers to a frame. An answer is a similar part of another video.
     answers: int = 10
-    #: Smallest correlation of an answer.
+    #: Minimum correlation of an answer.
     least: float = 0.7
-    #: Smallest number of a video's frames that a candidate must match.
+    #: Minimum number of a video's frames that a candidate must match.
     fewest_frames: int = 3
     #: If the last answer correlates this well, a frame resembles more parts than it has answers.
     crowded: float = 0.9
@@ -112,7 +114,7 @@ def unique_pairs(pairs: np.ndarray) -> np.ndarray:
     if len(pairs) == 0:
         return np.empty((0, 2), dtype=np.int64)
     count = int(pairs.max()) + 1
-    # Each pair becomes a single number, because sorting rows of two numbers is much slower.
+    # Encode each pair as a single number, because sorting rows of two numbers is much slower.
     keys = np.unique(pairs.min(axis=1).astype(np.int64) * count + pairs.max(axis=1))
     return np.stack(np.divmod(keys, count), axis=1)
 
@@ -122,7 +124,7 @@ def _gathered(blocks: list[np.ndarray]) -> tuple[Tensor, np.ndarray]:
     counts = [len(block) for block in blocks]
     rows = np.empty((sum(counts), blocks[0].shape[1]), dtype=np.int8)
     end = len(rows)
-    while blocks:  # The blocks are released one by one, so that the memory does not double.
+    while blocks:  # release blocks one by one, so that memory does not double
         block = blocks.pop()
         rows[end - len(block) : end] = block
         end -= len(block)
@@ -157,10 +159,10 @@ class Removed:
     row: int  # row of the video
     match: int  # row of the most similar video in its group
     similarity: float  # correlation of frames, or cosine of features
-    # Position of one video in the other; None if frames were not compared.
+    # Position of one video in the other, or None if no frames were compared.
     alignment: Alignment | None = None
-    inner: bool = True  # whether ``match`` contains the video, instead of the other way round
-    edited: EditedCopy | None = None  # shared stretch, if the video was found as an edited copy
+    inner: bool = True  # whether ``match`` contains the video, not the other way round
+    edited: EditedCopy | None = None  # shared stretch if the video is an edited copy
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class CopyQuality:
     duration: float  # duration of the whole video in seconds
     height: int  # height of the frames in pixels
     width: int
-    bitrate: float  # bits per second; 0 if unknown, for objects, rows of tables and segments
+    bitrate: float  # bits per second; 0 for unknown, objects, table rows and segments
 
     def of(self, name: str) -> int:
         """Return the value of a criterion in ``PREFERENCES``, larger for the better video.
@@ -189,7 +191,7 @@ class DuplicateGroup:
 
     kept: int
     removed: list[Removed]
-    also_kept: list[int] = field(default_factory=list)  # other videos that the reader keeps
+    also_kept: list[int] = field(default_factory=list)  # other videos that the reader wants to keep
 
     @property
     def rows(self) -> list[int]:
@@ -226,9 +228,9 @@ class Duplicates:
 
     groups: list[DuplicateGroup]  # groups of two or more videos, largest first
     candidates: int  # number of compared pairs
-    # Number and reason of each video that was not compared, because it cannot be read.
+    # Number of each video that was not compared because it cannot be read, and the reason.
     unread: list[tuple[int, str]] = field(default_factory=list)
-    shared: list[SharedPart] = field(default_factory=list)  # the most frequent stretch first
+    shared: list[SharedPart] = field(default_factory=list)  # most frequent stretch first
     quality: dict[int, CopyQuality] = field(default_factory=dict)  # for each video in a group
 
 
@@ -450,5 +452,5 @@ def connected(
                 continue
             larger |= smaller
             group_of |= dict.fromkeys(smaller, larger)
-    groups = {id(rows): rows for rows in group_of.values()}  # each group once
+    groups = {id(rows): rows for rows in group_of.values()}  # list each group only once
     return sorted(sorted(rows) for rows in groups.values() if len(rows) > 1)

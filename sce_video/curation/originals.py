@@ -18,11 +18,11 @@ from sce_video.curation.matching import SIDE, Part, Thumbnails, cut_part
 from sce_video.curation.near_duplicates import Removed
 from sce_video.datasets.clip_sampling import shown_at
 
-#: Side of a part, relative to the frame, below which a video was cropped. It is a little below 1,
-#: because an alignment is not exact.
+#: A video was cropped if the side of its part, relative to the frame, is below this value. The
+#: value is a little below 1, because alignments are not exact.
 _WHOLE_SIDE = 0.96
-#: Largest distance between the edges of a rectangle in a video and of an aligned part, as a share
-#: of the frame: two to three pixels of a thumbnail.
+#: Maximum distance between the edges of a rectangle in a video and the edges of an aligned part, as
+#: a fraction of the frame. It corresponds to two to three pixels of a thumbnail.
 _NEAR = 0.08
 
 
@@ -30,17 +30,17 @@ _NEAR = 0.08
 class _OverlaySettings:
     """Settings for detecting an overlay. The values were chosen by hand."""
 
-    #: Largest number of compared frames, at equal steps over the time that both videos show.
+    #: Maximum number of frames to compare, at equal steps over the time that both videos show.
     frames: int = 32
-    #: Smallest number of covered pixels, of 32 x 32.
+    #: Minimum number of covered pixels out of 32 x 32.
     fewest_pixels: int = 3
-    #: Smallest difference, in grey levels, between covered pixels of the two videos.
+    #: Minimum difference in grey levels between the covered pixels of the two videos.
     different: float = 8.0
-    #: Smallest ratio to the median difference, because a new encoding changes all pixels.
+    #: Minimum ratio of this difference to the median one, because re-encoding changes all pixels.
     times_median: float = 4.0
-    #: Ratio of the changes below which the video with fewer changes has the overlay.
+    #: If the ratio of changes is below this value, the video with fewer changes has the overlay.
     fewer_changes: float = 0.7
-    #: Ratio of the contrasts above which the video with more contrast has the overlay.
+    #: If the ratio of contrasts is above this value, the video with more contrast has the overlay.
     more_contrast: float = 1.2
 
 
@@ -87,7 +87,7 @@ def _modified(file: str) -> float:
 
 def _edited_side(outer: Thumbnails, inner: Thumbnails, edge: Removed) -> str | None:
     """Return which video was edited, ``inner`` or ``outer``; None if the frames do not show it."""
-    if edge.edited is not None:  # Edited copies are compared without borders.
+    if edge.edited is not None:  # edited copies are compared without borders
         plain = without_borders(outer), without_borders(inner)
         borders = [one is not other for one, other in zip(plain, (outer, inner), strict=True)]
         if borders[0] != borders[1]:

@@ -43,15 +43,16 @@ from sce_video.utils.cores import usable_cores
 #: Number of nearest videos whose mean distance determines whether a video is an outlier
 #: (docs/curate.md).
 _OUTLIER_NEIGHBOURS = 10
-#: Limit for this distance above the median, in standard deviations of a normal distribution.
+#: Maximum distance above the median, in standard deviations of a normal distribution.
 _OUTLIER_DEVIATIONS = 5.0
-#: Seconds between two compared frames of a video.
+#: Time in seconds between the compared frames of a video.
 _MOTION_STEP = 0.5
-#: Difference of two frames in grey levels below which nothing has moved. Encoding changes less.
+#: Nothing has moved if two frames differ by less than this value in grey levels. Encoding alone
+#: changes frames less than this.
 _STILL = 0.5
-#: Decision that a video stays, in a file of decisions.
+#: Word in a file of decisions for a video that stays.
 KEPT = "keep"
-#: Decision that a video is not a copy of another one, in a file of decisions.
+#: Words in a file of decisions for a video that is not a copy of another one.
 NOT_A_COPY = "not a copy"
 
 

@@ -19,7 +19,7 @@ from sce_video.datasets.video_list import write_annotation_list
 from sce_video.options.find import FRAMES, NONE
 from sce_video.utils.files import write_json, write_text
 
-# Files of a curation. Their content is described in docs/curate.md.
+# Names of the files that a curation writes. docs/curate.md describes their content.
 KEEP = "keep.txt"
 SUBSET = "subset.txt"
 CLUSTERS = "clusters.txt"
@@ -29,12 +29,12 @@ REPORT = "report.json"
 DECISIONS = "decisions.csv"
 INTROS = "intros.csv"
 MOTION = "motion.csv"
-#: Results of a curation, without the files that a later run reuses.
+#: All results of a curation. Files that a later run reuses are not listed.
 _RESULTS = (
     *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
     "curation.html",
 )
-#: Number of examples for a cluster or a stretch. Half of a cluster's examples are near its centre.
+#: Number of examples per cluster or stretch. Half of a cluster's examples are near its centre.
 EXAMPLES = 8
 
 
@@ -154,7 +154,7 @@ def write_curation(
     """
     check_curated_folder(folder, keep, overwrite)
     folder = Path(folder)
-    for name in _RESULTS:  # This curation may not replace every result of the earlier one.
+    for name in _RESULTS:  # this curation may write fewer files than the earlier one
         Path(folder, name).unlink(missing_ok=True)
     videos = found.videos
     labels, classes, notes = _labels(found)
@@ -192,7 +192,7 @@ def write_curation(
         cells = [
             (path, f"{motion:.3f}", f"{frozen:.3f}")
             for path, motion, frozen in rows
-            if motion == motion  # NaN if the video cannot be read
+            if motion == motion  # NaN means that the video cannot be read
         ]
         write_csv(lists["motion"], [("path", "motion", "frozen"), *cells])
     counts = _counts(found, len(removed))
@@ -265,7 +265,7 @@ def _aligned(line: RemovedLine, at: Alignment, inner: bool) -> RemovedLine:
     """Add the alignment of a near-duplicate to its line."""
     if at.changes is not None:
         line = replace(line, changes=round(at.changes, 4))
-    # The position is known only if the match contains the removed video.
+    # The start is known only if the match contains the removed video.
     return replace(_placed(line, at), start=round(at.offset, 3)) if inner else line
 
 
@@ -280,7 +280,7 @@ def _edited(line: RemovedLine, copy: EditedCopy, inner: bool) -> RemovedLine:
     own, other, speed = copy.inner_stretch, copy.outer_stretch, copy.speed
     if inner:
         line = _placed(line, copy.alignment)
-    else:  # The removed video contains its match.
+    else:  # the removed video contains its match
         own, other, speed = other, own, 1 / speed
     return replace(
         line,
@@ -368,7 +368,7 @@ def _content(found: Curation, report: CurationReport) -> dict[str, Any]:
     }
 
 
-#: Words for each criterion by which the kept video of a group is chosen.
+#: Description of each criterion for choosing the video to keep from a group.
 PREFERRED = {"length": "longest", "resolution": "largest frames", "bitrate": "highest bitrate"}
 
 

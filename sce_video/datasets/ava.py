@@ -17,19 +17,19 @@ from sce_video.registry import DATASETS
 from sce_video.utils.files import parse_json, read_json, regular_file
 from sce_video.utils.records import read_record
 
-NUM_ACTIONS = 80  # ids are 1 to 80, and the scores of action ``id`` are in column ``id - 1``
-_MATCH_IOU = 0.9  # smallest IoU of a detection that matches a ground-truth box
+NUM_ACTIONS = 80  # ids are 1 to 80; column id - 1 contains the scores of an action
+_MATCH_IOU = 0.9  # minimum IoU of a detection with its ground-truth box
 
 
 @dataclass(frozen=True)
 class Action:
     """An action class."""
 
-    #: The official id, 1 to 80.
+    #: Official id, from 1 to 80.
     id: int
-    #: The official name, for example ``bend/bow (at the waist)``.
+    #: Official name, for example ``bend/bow (at the waist)``.
     name: str
-    #: Whether the official evaluation uses the class (60 of the 80).
+    #: Whether the official evaluation uses the class, as it does for 60 of the 80.
     scored: bool
 
 
@@ -72,11 +72,11 @@ class KeyFrame:
     video: str
     #: Time of the key frame in the film, in seconds.
     timestamp: int
-    #: (n, 4) float32, ground-truth boxes, x1 y1 x2 y2 in [0, 1].
+    #: Ground-truth boxes x1 y1 x2 y2 in [0, 1], (n, 4) float32.
     boxes: np.ndarray
     #: Action ids of each box, 1 to 80.
     actions: list[list[int]]
-    #: (m, 5) float32, boxes and scores of a person detector.
+    #: Boxes and scores of a person detector, (m, 5) float32.
     detections: np.ndarray
 
 

@@ -45,9 +45,10 @@ import numpy as np
 from sce_video.utils.records import read_record
 from sce_video.utils.seconds import parse_seconds
 
-# Timestamps and starts are sums and products of floats, so times closer than this count as equal.
+# Treat times as equal if they differ by less than this, because timestamps and starts are sums and
+# products of floats.
 _EPSILON = 1e-6
-#: Longest distance in seconds at which a different partner is sought for a repeated frame.
+#: Maximum distance in seconds at which another partner is sought for a repeated frame.
 DIFFERENCE_SECONDS = 0.5
 
 
@@ -55,15 +56,15 @@ DIFFERENCE_SECONDS = 0.5
 class ClipIndices:
     """The frames of one clip."""
 
-    #: (T,) int64, frames of the video in playing order.
+    #: Indices of the frames in playing order, (T,) int64.
     frames: np.ndarray
-    #: (T,) int64, the frame that follows each of ``frames`` at the full frame rate. If it is given,
-    #: the clip consists of the RGB differences of ``frames`` and ``partners``. For frames that
-    #: repeat, see :func:`differing_pair`.
+    #: Index of the frame that follows each of ``frames`` at the full frame rate, (T,) int64. If it
+    #: is given, the clip consists of the RGB differences of ``frames`` and ``partners``. For frames
+    #: that repeat, see :func:`differing_pair`.
     partners: np.ndarray | None
-    #: Start of the clip, seconds.
+    #: Start of the clip in seconds.
     start: float
-    #: Length of the clip, seconds.
+    #: Duration of the clip in seconds.
     clip_duration: float
     #: Whether the clip plays backwards.
     reversed: bool = False
@@ -169,7 +170,7 @@ def make_clip(
     if difference:
         positions = np.minimum(positions, max(count - 2, 0))
     partners = np.minimum(positions + 1, count - 1)
-    if reverse:  # a position counts from the last frame
+    if reverse:  # positions count backwards from the last frame
         frames, partners = stop - 1 - positions, stop - 1 - partners
     else:
         frames, partners = first + positions, first + partners
@@ -236,11 +237,11 @@ _MOST_WINDOWS = 1_000_000
 class Windows:
     """Division of a video into windows."""
 
-    #: Length of a window in seconds.
+    #: Duration of a window in seconds.
     seconds: float
-    #: Time between the starts of two windows in seconds; None for ``seconds``.
+    #: Time in seconds between the starts of two windows. None means the same as ``seconds``.
     stride: float | None = None
-    #: Whether to divide each shot separately, so that no window contains a cut.
+    #: Whether to divide each shot separately, so that windows never contain a cut.
     shots: bool = False
 
     def __post_init__(self) -> None:
@@ -296,7 +297,7 @@ def format_moment(start: float, end: float) -> str:
 def _clock(seconds: float, digits: int) -> str:
     minutes, rest = divmod(round(seconds * 10**digits) / 10**digits, 60)
     hours, minutes = divmod(int(minutes), 60)
-    shown = f"{rest:0{2 + 2 * digits}.{digits}f}"  # 05 or 05.0
+    shown = f"{rest:0{2 + 2 * digits}.{digits}f}"  # e.g. 05 or 05.0
     return f"{hours}:{minutes:02}:{shown}" if hours else f"{minutes}:{shown}"
 
 

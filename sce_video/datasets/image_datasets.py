@@ -35,13 +35,13 @@ class ImageDataset(VideoDataset):
 class ImageArrays:
     """Images in memory that loader workers share."""
 
-    #: (n_i, H, W, 3) uint8 each, with any strides, in memory or mapped from a file.
+    #: Images of each part, uint8 (n_i, H, W, 3) with any strides, in memory or mapped from a file.
     parts: tuple[np.ndarray, ...]
-    #: (N,) int64, labels of all parts, one after the other; -1 for an image without a label.
+    #: Labels of all parts, one part after another, (N,) int64. An image without a label has -1.
     labels: np.ndarray
     #: Name of each label.
     classes: tuple[str, ...]
-    #: Name of the file of each part.
+    #: File name of each part.
     files: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -65,8 +65,8 @@ class ImageArrays:
 class PublishedSet:
     """Description of a dataset's official archive."""
 
-    name: str  # name in messages
-    folder: str  # folder that the archive contains
+    name: str  # name for messages
+    folder: str  # folder inside the archive
     archive: str
     num_classes: int
     counts: dict[str, int]  # number of images in each part
@@ -124,9 +124,9 @@ class PublishedSet:
         )
 
 
-#: Height and width of the images of CIFAR10 and CIFAR100, pixels.
+#: Height and width of CIFAR10 and CIFAR100 images in pixels.
 CIFAR_SIZE = 32
-#: Height and width of the images of STL10, pixels.
+#: Height and width of STL10 images in pixels.
 STL10_SIZE = 96
 _CIFAR_COUNTS = {"train": 50_000, "test": 10_000}
 CIFAR10 = PublishedSet(
@@ -139,7 +139,7 @@ CIFAR100 = PublishedSet(
     {"train": ("train",), "test": ("test",)},
     "meta", "fine_label_names", "fine_labels",
 )  # fmt: skip
-#: Pretraining uses ``unlabeled``, or ``train+unlabeled`` in some code.
+#: Pretraining uses the ``unlabeled`` part, or in some code ``train+unlabeled``.
 STL10 = PublishedSet(
     "STL10", "stl10_binary", "stl10_binary.tar.gz", 10,
     {"train": 5_000, "test": 8_000, "unlabeled": 100_000},
@@ -160,7 +160,7 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
     """
     folder = files.find(root, split)
 
-    def load(name: str) -> tuple[str, dict[str, Any]]:  # calls no function that a pickle names
+    def load(name: str) -> tuple[str, dict[str, Any]]:  # cannot call functions that a pickle names
         path = files.file(folder, name)
         loaded = load_plain_pickle(Path(path))
         if not isinstance(loaded, dict):
@@ -182,7 +182,7 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
             raise ValueError(f"{path} must contain a list of whole numbers {files.label_key!r}")
         labels.append(np.array(found, dtype=np.int64))
         files.check_labels(labels[-1], len(data), path)
-        # Each row is one image, stored as a red, a green and a blue plane, row by row.
+        # Each row is one image, which is stored as a red, a green and a blue plane, row by row.
         images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
         parts.append(np.ascontiguousarray(images))
     together = np.concatenate(labels)
@@ -216,7 +216,7 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
         found = np.full(len(images), -1, dtype=np.int64)
         if part != "unlabeled":
             path = STL10.file(folder, f"{part}_y.bin")
-            found = np.fromfile(path, dtype=np.uint8).astype(np.int64) - 1  # stored as 1 to 10
+            found = np.fromfile(path, dtype=np.uint8).astype(np.int64) - 1  # the file counts from 1
             STL10.check_labels(found, len(images), path)
         if check_counts:
             STL10.check_counts(found, part, f"{part}_X.bin in {folder}")
@@ -231,7 +231,7 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
     return ImageArrays(tuple(parts), np.concatenate(labels), names, files)
 
 
-#: Reader of each dataset: (root, split, whether to check counts) -> images.
+#: Function that reads each dataset's images, given its root, split, and whether to check counts.
 ARRAY_SETS: dict[str, Callable[[str, str, bool], ImageArrays]] = {
     "cifar10": partial(_read_cifar, CIFAR10),
     "cifar100": partial(_read_cifar, CIFAR100),
@@ -309,7 +309,7 @@ class LabelTable:
         """
         number = {path: i for i, path in enumerate(self.paths)}
         root = ""
-        if paths:  # folder in front of the table's own path in the first given path
+        if paths:  # the given paths may have a folder in front of the table's paths
             parts = paths[0].split(os.sep)
             ends = (os.sep.join(parts[start:]) for start in range(len(parts)))
             root = paths[0].removesuffix(next((end for end in ends if end in number), paths[0]))

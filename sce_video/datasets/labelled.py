@@ -356,7 +356,7 @@ def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
         raise ValueError(f"{source} is empty, but must have a line for each video")
     before, _, last = lines[0][1][0].rpartition(" ")
     if len(lines[0][1]) == 1 and before and last.isdecimal() and more == NO_COLUMNS:
-        return _read_list(source)  # SlowFast's lists of paths and labels have the extension .csv
+        return _read_list(source)  # SlowFast's lists of paths and labels are also called .csv
     path, label = columns = _columns(source, lines[0][1])
     rows = lines[lines[0][1][path].lower() in PATH_COLUMNS :]
     for number, row in rows:
@@ -373,7 +373,7 @@ def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
             span = segment_of_row(f"{source}, line {number}", start, end)
             paths[i] = segment_path(paths[i], *span)
     names = {row[label] for _, row in rows}
-    # Numeric names are sorted by value, so that 2 precedes 10.
+    # Sort numeric names by value, so that 2 precedes 10.
     numbers = all(name.isdecimal() and name.isascii() for name in names)
     classes = sorted(names, key=_in_order if numbers else None)
     number_of = {name: number for number, name in enumerate(classes)}

@@ -159,7 +159,7 @@ class LanceVideoDataset(VideoDataset):
         try:
             self._caller.call(work, self.timeout)
         except LimitExceededError:
-            return {}  # each sample reads its own data, with its own time limit
+            return {}  # each sample will read its own data, with its own time limit
         return found
 
     def _rows_of(self, requests: Sequence[SampleRequest]) -> Rows:
@@ -168,13 +168,13 @@ class LanceVideoDataset(VideoDataset):
         Reading a batch takes three rounds of requests: for frame indexes, positions of rows, and
         packets. From object storage, a later batch is read while this batch is decoded.
         """
-        if self._later_pid != os.getpid():  # a forked process has no reading threads
+        if self._later_pid != os.getpid():  # reading threads do not survive a fork
             self._later = []
         asked = [batch for batch, _ in self._later]
         if requests in asked:
             found = self._later[asked.index(requests)][1].result()
             del self._later[: asked.index(requests) + 1]
-        else:  # one of the first batches of an epoch
+        else:  # the first batches of an epoch were not announced
             found = self._start_reading(requests)
             del self._later[:-1]
         later = [getattr(request, "following", None) for request in requests]
@@ -186,8 +186,8 @@ class LanceVideoDataset(VideoDataset):
 
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
         """Read the frame indexes of a batch's rows, and start reading the packets of its clips."""
-        # This does not run in the thread that makes samples. _run_pipeline continues from the drawn
-        # clips, which are stored here.
+        # This may run in another thread than the one that makes samples. The drawn clips are
+        # therefore stored here, and _run_pipeline continues from them.
         found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])
         needed: dict[int, np.ndarray] = {}
         for request in requests:

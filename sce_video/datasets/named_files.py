@@ -107,7 +107,7 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
     found, others = find_files(root, extensions)
     if not found:
         raise ValueError(no_file(root, extensions, others))
-    if others and os.environ.get("RANK", "0") == "0":  # one process per launch
+    if others and os.environ.get("RANK", "0") == "0":  # only one process per launch prints this
         count = f"{len(found)} video{'s' * (len(found) != 1)}"
         text = f"{root}: {count}, and {describe_others(others, extensions)}"
         print(printable(text, sys.stderr), file=sys.stderr, flush=True)
@@ -140,7 +140,7 @@ def check_out(path: str) -> None:
     if is_url(path):
         return
     target = Path(os.path.abspath(path))
-    # The folder itself, or the first existing folder above it.
+    # Start from the folder itself or, if it does not exist, from the nearest folder above it.
     around = [target] * target.is_dir() + list(target.parents)
     nearest = next(folder for folder in around if os.path.lexists(folder))
     if not nearest.is_dir():

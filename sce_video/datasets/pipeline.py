@@ -23,47 +23,47 @@ class PipelineResults(TypedDict, total=False):
     """Values of one sample between two steps. The dataset sets the first group of keys."""
 
     path: str
-    #: -1 for none.
+    #: Class number, or -1 if there is no label.
     label: int
     #: Index in the dataset.
     index: int
     seed: int
-    #: The only source of random numbers.
+    #: Generator of all random numbers, which transforms must use exclusively.
     rng: np.random.Generator
-    #: Value of ``time.monotonic()`` after which reading raises; None for no limit.
+    #: Value of ``time.monotonic()`` after which reading raises an error; None for no limit.
     deadline: float | None
-    #: Indices of the frames that exist (see ``FrameCountError``); None at first.
+    #: Indices of the frames that exist (see ``FrameCountError``). The first attempt has none.
     correction: np.ndarray | None
-    #: Slot of a shared batch buffer, a uint8 tensor per view; None to pack into new tensors.
+    #: Slot of a shared batch buffer, a uint8 tensor per view. None means to pack into new tensors.
     targets: Sequence[Tensor] | None
-    #: Function that opens ``path`` with the options of a reader, for example for a table row.
+    #: Function that opens ``path`` with a reader's options, for example for a table row.
     open: Callable[..., VideoReader]
-    #: List to which the reader is appended, for a caller that queries it later.
+    #: List to which the reader is appended, so that the caller can query it later.
     opened: list[VideoReader]
-    #: Stack that closes the opened files after the last step.
+    #: Stack that closes opened files after the last step.
     exit_stack: ExitStack
-    #: Image of a dataset in memory, uint8 (H, W, 3).
+    #: Image from a dataset in memory, uint8 (H, W, 3).
     image: np.ndarray | DecodedFrames
-    #: Time of an AVA key frame in its film, in seconds.
+    #: Time of an AVA key frame in the film, in seconds.
     timestamp: float
-    #: (n, 4) float32, person boxes of a key frame, first in [0, 1] and later in pixels.
+    #: Person boxes of a key frame, (n, 4) float32, first in [0, 1] and later in pixels.
     boxes: np.ndarray
-    #: (n, 80) float32, the actions of each person, 0 or 1.
+    #: Actions of each person, (n, 80) float32, where 1 means that the person performs the action.
     actions: np.ndarray
 
     reader: VideoReader
     limits: DecodeLimits
-    #: A clip per view.
+    #: One clip per view.
     clips: list[ClipIndices]
     #: Number of the chosen clip, which identifies its stored features.
     clip: int
-    #: Number L of local views, which are the last views.
+    #: Number L of local views, which come after the global views.
     num_local_views: int
-    #: V views, uint8 (T, H, W, 3), whose pixels may not be computed yet.
+    #: V views, uint8 (T, H, W, 3). Their pixels may not have been computed yet.
     views: list[np.ndarray | LazyView]
-    #: (K, T) int64, place of each clip's frames in the only view.
+    #: Place of each clip's frames in the only view, (K, T) int64.
     positions: np.ndarray
-    #: Number of RGB-difference clips, of clips with repeated frames, and of colour clips.
+    #: Numbers of RGB-difference clips, of clips with repeated frames, and of colour clips.
     differences: tuple[int, int, int]
     #: Whether the packed pixels are mirrored.
     flipped: bool
@@ -72,34 +72,35 @@ class PipelineResults(TypedDict, total=False):
 class PackedSample(TypedDict, total=False):
     """A sample as the last step packs it and the dataset returns it."""
 
-    #: V uint8 tensors (T, H, W, 3); None for a bad file that was skipped.
+    #: V uint8 tensors (T, H, W, 3), or None for a bad file that was skipped.
     inputs: list[Tensor] | None
     label: int
     index: int
     seed: int
     clip: int
     differences: tuple[int, int, int]
-    #: (n, 4) float32, pixels.
+    #: Person boxes in pixels, (n, 4) float32.
     boxes: Tensor
-    #: (n, 80) float32.
+    #: Actions of each person, (n, 80) float32.
     actions: Tensor
-    #: uint8 (F, H, W, 3), frames that the views share. ``PackVideo`` returns them, not ``inputs``.
+    #: Frames that the views share, uint8 (F, H, W, 3). ``PackVideo`` returns them, not ``inputs``.
     frames: Tensor
-    #: (K, T) int64, index of each clip's frames.
+    #: Index of each clip's frames, (K, T) int64.
     positions: Tensor
-    #: (C, 2) int64, top and left of every crop.
+    #: Top and left of each crop, (C, 2) int64.
     offsets: Tensor
-    #: Height and width of a crop.
+    #: Height and width of each crop.
     crop_size: tuple[int, int]
-    #: (path, error) of the bad files that were tried for this sample.
+    #: Path and error of each bad file that was tried for this sample.
     failures: list[tuple[str, str]]
-    #: Number of frames in which the decoder concealed errors, if a job requests it.
+    #: Number of frames in which the decoder concealed errors. Only embedding jobs provide it.
     damaged: int
-    #: Duration of the video in seconds, if a job requests it.
+    #: Duration of the video in seconds. Only embedding jobs provide it.
     duration: float
 
 
-#: Pipeline step, called with the previous step's results. The last step returns the packed sample.
+#: Pipeline step. It is called with the previous step's results, and the last step returns the
+#: packed sample.
 Transform = Callable[[PipelineResults], Any]
 
 #: Steps of a pipeline, either built or as configs.
@@ -116,5 +117,5 @@ def run_pipeline(pipeline: Iterable[Transform], results: PipelineResults) -> Any
         found: Any = {**results, "exit_stack": stack}
         for transform in pipeline:
             found = transform(found)
-        found.pop("exit_stack", None)  # missing if a transform has built a new dict
+        found.pop("exit_stack", None)  # a transform may have built a new dict without it
         return found

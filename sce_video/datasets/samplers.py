@@ -14,8 +14,8 @@ from sce_video.datasets.video_dataset import SampleRequest, mix_seed
 from sce_video.registry import DATA_SAMPLERS
 
 _BLOCK = 4096
-#: Number of batches that a worker reads ahead from object storage, which takes longer than
-#: decoding.
+#: Number of batches that a worker reads ahead from object storage. Reading takes longer than
+#: decoding there.
 _BATCHES_AHEAD = 2
 
 
@@ -66,7 +66,7 @@ class ResumableSampler(Sampler):
         self.rank, self.world_size = get_dist_info()
         self.dataset, self.shuffle, self.round_up = dataset, shuffle, round_up
         self.seed = int(sync_random_seed() if seed is None else seed)
-        self.distance = 0  # see announce_batches; 0 turns announcements off
+        self.distance = 0  # set by announce_batches; 0 announces nothing
         self.epoch = self._start = 0
         self.passes = max(1, math.ceil(min_samples / len(dataset)))
         size = len(dataset) * self.passes
@@ -89,7 +89,7 @@ class ResumableSampler(Sampler):
             order = torch.arange(size * self.passes)
         if self.total_size > len(order):
             order = order.repeat(math.ceil(self.total_size / len(order)))
-        return order[self.rank : self.total_size : self.world_size].clone()  # this rank
+        return order[self.rank : self.total_size : self.world_size].clone()  # this rank's samples
 
     def __iter__(self) -> Iterator[SampleRequest]:
         """Yield this rank's requests, except requests that :meth:`set_start` skips."""
@@ -106,13 +106,13 @@ class ResumableSampler(Sampler):
 
     def _requests(self, order: Tensor) -> Iterator[SampleRequest]:
         seed, epoch, size = self.seed, self.epoch, len(self.dataset)
-        blocks = order.split(_BLOCK)  # Python numbers take five times the memory
+        blocks = order.split(_BLOCK)  # Python ints take five times as much memory
         positions = (i for block in blocks for i in block.tolist())
         return (SampleRequest(i % size, mix_seed(seed, epoch, i)) for i in positions)
 
     def announce_batches(self, batch_size: int, num_workers: int) -> None:
         """Add to each request the request that its loader worker gets two batches later."""
-        self.distance = _BATCHES_AHEAD * batch_size * max(1, num_workers)  # the workers take turns
+        self.distance = _BATCHES_AHEAD * batch_size * max(1, num_workers)  # workers take turns
 
     def __len__(self) -> int:
         """Return this rank's number of samples in a whole epoch."""

@@ -15,7 +15,7 @@ from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
 from sce_video.datasets.text_tables import read_csv_lines, write_csv
 from sce_video.utils.seconds import parse_seconds
 
-#: Header of a file of segments. A prediction also has a ``score``. Other columns are ignored.
+#: Columns of a file of segments. Predictions also have a ``score``. All other columns are ignored.
 COLUMNS = ("path", "start", "end", "label")
 #: Number of seconds by which a segment may exceed the stated duration, which may be rounded.
 TOLERANCE = 0.5
@@ -108,7 +108,7 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
             return stated
         with open_video(file) as reader:
             return reader.duration
-    except (OSError, VideoDecodeError):  # a bad file is reported when it is read
+    except (OSError, VideoDecodeError):  # bad files are reported when they are read
         return None
 
 

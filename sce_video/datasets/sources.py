@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sce_video.datasets.readers.base import ReaderOptions
 
 _ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
-_MOST_KINDS = 6  # maximum number of extensions in a message
+_MOST_KINDS = 6  # maximum number of extensions listed in a message
 
 
 def is_table_folder(folder: str | Path) -> bool:
@@ -268,7 +268,7 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
             f"the dataset {dataset} cannot be built from data_root={root!r} alone: {error}. Give "
             "its other arguments default values"
         ) from error
-    # A dataset returns paths that include data_root, but the caller prepends it again.
+    # The dataset's paths include data_root, which the caller will prepend again.
     below = os.path.join(root, "")
     paths = [str(made.path(index)).removeprefix(below) for index in range(len(made))]
     if not paths:
@@ -277,7 +277,7 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
     return VideoList.from_paths(paths, labels, getattr(made, "metainfo", {}).get("classes", ()))
 
 
-_PROBED = 20  # number of listed files, of which at least one must exist
+_PROBED = 20  # number of listed files to look for, of which at least one must exist
 
 
 def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
@@ -347,7 +347,7 @@ def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     extensions = VIDEO_EXTENSIONS if extensions is None else extensions
-    # Store the extensions, so that a resumed run lists the same files.
+    # Store the extensions, so that a resumed run lists the same files again.
     named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}
 
@@ -357,7 +357,7 @@ class Query:
     """A video (a file, a URL or a table row), or a moment of it in seconds."""
 
     video: str
-    start: float | None = None  # None for the whole video
+    start: float | None = None  # None means the whole video
     end: float | None = None
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sce_video.utils.files import regular_file, text_encoding, write_text
 
-#: Separators of cells, by the extension of the file.
+#: Possible separators of cells, by file extension.
 DELIMITERS = {".csv": ("\t", ",", ";"), ".tsv": ("\t",)}
 
 
@@ -36,7 +36,8 @@ def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]
             for row in reader:
                 cells = [cell.strip() for cell in row]
                 if any(cells):
-                    # Count lines instead of rows, because a quoted cell may contain line breaks.
+                    # Report the line number instead of the row number, because a quoted cell may
+                    # contain line breaks.
                     yield reader.line_num, cells
         except csv.Error as error:
             raise ValueError(

@@ -51,9 +51,9 @@ _MASK64 = 2**64 - 1
 class SampleRequest(NamedTuple):
     """Request of a sampler for one sample of a dataset."""
 
-    #: Index in the dataset.
+    #: Index of the sample in the dataset.
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
-    #: 63-bit number that determines all random decisions of the sample.
+    #: 63-bit number from which all random decisions for the sample follow.
     seed: int
 
     @classmethod
@@ -67,7 +67,7 @@ class SampleRequest(NamedTuple):
 def mix_seed(*parts: int) -> int:
     """Mix integers to a 63-bit seed, which is the same on every machine and in every run."""
     state = 0
-    for part in parts:  # the generator SplitMix64 (Steele et al., 2014)
+    for part in parts:  # SplitMix64 (Steele et al., 2014)
         state = ((state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK64
@@ -93,7 +93,7 @@ class SampleOrigin:
 
 
 _ON_ERROR = ("replace", "raise", "skip")
-_GRACE = 1.0  # extra seconds, so that decoders, which check the deadline themselves, raise first
+_GRACE = 1.0  # extra seconds, so that decoders, which check the deadline, raise first
 
 
 @DATASETS.register_module()
@@ -128,7 +128,7 @@ class VideoDataset(Dataset):
         ValueError: If there is nothing to read, a label has no name, or an option is wrong.
     """
 
-    kind = "video"  # kind of file, for messages
+    kind = "video"  # kind of file, used in messages
     extensions: Sequence[str] = VIDEO_EXTENSIONS
     max_tries = 10  # maximum number of replacements for a bad file
 
@@ -153,11 +153,11 @@ class VideoDataset(Dataset):
         self.extensions = self.extensions if extensions is None else extensions
         self.videos = self.list_videos()
         if subset is not None:
-            if ann_file is not None:  # messages name the lines of a list
+            if ann_file is not None:  # a list must stay whole: messages cite its line numbers
                 raise ValueError(f"subset divides a folder or a table, not the list {ann_file!r}")
             self.select(subset_indices(self.videos.labels, **subset))
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
-        # The step that samples clips or loads an image decides the number of views.
+        # The number of views is set by the step that samples clips or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
         self._sampling = next(found, None)
         self._sampling_step = None if self._sampling is None else self.pipeline[self._sampling]
@@ -245,7 +245,7 @@ class VideoDataset(Dataset):
         def note(results: PipelineResults) -> PipelineResults:
             """Record clips after they were sampled, and views before they are packed."""
             nonlocal origin
-            if "clips" in results:  # for images, there are no clips
+            if "clips" in results:  # images have no clips
                 origin = replace(origin, clips=list(results["clips"]))
                 if "reader" in results:
                     reader = results["reader"]
@@ -276,8 +276,8 @@ class VideoDataset(Dataset):
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[PackedSample]:
         """Return the samples of one batch; called by ``DataLoader``."""
-        # If the views have the same shapes as in the previous batch, they are written directly to
-        # shared memory, and collating copies nothing.
+        # If the views have the same shapes as in the previous batch, write them directly to shared
+        # memory, so that collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         try:
             return self._make_samples(requests)
@@ -293,14 +293,14 @@ class VideoDataset(Dataset):
 
         def work() -> None:
             for request in requests[len(samples) :]:
-                self._caller.restart(math.inf)  # the limit starts when a file is read
+                self._caller.restart(math.inf)  # the limit starts only when a file is read
                 samples.append(self._make_sample(SampleRequest.of(request)))
 
         while len(samples) < len(requests):
             try:
                 self._caller.call(work, self.timeout + _GRACE)
             except LimitExceededError:
-                # The file is now known to be bad, and its request is repeated.
+                # Mark the file as bad before its request is repeated.
                 self._known_bad[self._reading] = f"timed out after {self.timeout:g} s"
                 self._batch_buffer.abandon()
         return samples
@@ -355,13 +355,13 @@ class VideoDataset(Dataset):
             "targets": self._batch_buffer.next_slot(),
         }
         try:
-            if self.timeout is not None:  # AbandonedError ends a thread that exceeded the limit
+            if self.timeout is not None:  # a thread that exceeded the limit gets AbandonedError
                 self._reading = path
                 self._caller.restart(self.timeout + _GRACE)
             try:
                 with self.current_files.reading(path):
                     return self._run_pipeline(index, seed, given)
-            finally:  # checked first, because such a thread must not mark the file as bad
+            finally:  # runs first, so that such a thread cannot mark the file as bad
                 if self.timeout is not None:
                     self._caller.restart(math.inf)
         except (TimeoutError, VideoTimeoutError):
@@ -398,5 +398,5 @@ class VideoDataset(Dataset):
             self._prepared_pid = os.getpid()
             av.logging.set_libav_level(av.logging.FATAL)
             cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-            if get_worker_info() is not None:  # OpenCV must not start threads of its own
+            if get_worker_info() is not None:  # loader workers must not start OpenCV threads
                 cv2.setNumThreads(0)

@@ -16,8 +16,8 @@ from sce_video.utils.files import local_copy, regular_file, text_encoding, write
 from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import exists
 
-#: Extensions of readable containers that cameras, recorders and players use. They do not include
-#: extensions of audio files and pictures (.ogg, .mj2, .heic).
+#: Extensions of readable containers that cameras, recorders and players use. Extensions of audio
+#: files and pictures are left out (.ogg, .mj2, .heic).
 VIDEO_EXTENSIONS = (
     ".264", ".265", ".3g2", ".3gp", ".apng", ".asf", ".avc", ".avi", ".dav", ".dif", ".divx", ".dv",
     ".f4v", ".flv", ".gif", ".h263", ".h264", ".h265", ".hevc", ".ismv", ".ivf", ".m1v", ".m2p",
@@ -26,19 +26,19 @@ VIDEO_EXTENSIONS = (
     ".qt", ".rcv", ".rm", ".rmvb", ".tod", ".trp", ".ts", ".vc1", ".vob", ".vro", ".webm", ".wmv",
     ".wtv", ".y4m",
 )  # fmt: skip
-#: Element of a sequence of extensions, which also accepts all other files that contain a video.
+#: Element of a list of extensions that also accepts all other files that contain a video.
 BY_CONTENT = "*"
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 #: Names of the path column of a CSV file, in lower case.
 PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
 #: Names of the label column of a CSV file, in lower case.
 LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category")
-#: Largest allowed label, because metrics have a column for each class up to the largest.
+#: Maximum label. It is limited, because metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
 
 _INTEGER = re.compile(r"-?[0-9]+")
-_MAX_LINE = 8192  # characters. Longer lines are not paths
-#: A segment such as ``a.mp4@12.5-17``.
+_MAX_LINE = 8192  # in characters; longer lines are not paths
+#: Pattern of a segment such as ``a.mp4@12.5-17``.
 MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 
 
@@ -178,7 +178,7 @@ def read_annotation_list(
     classes = [] if class_file is None else _read_classes(class_file)
     if not exists(ann_file):
         raise ValueError(f"there is no annotation file {ann_file!r}")
-    # Pack the paths immediately, because millions of Python strings take much more memory.
+    # Pack the paths immediately, because millions of Python strings would take much more memory.
     blob, ends, labels = bytearray(), array("q"), array("q")
     with _open(ann_file, newest=True) as file:
         for number, line in enumerate(file, 1):
@@ -247,7 +247,7 @@ def _check_format(line: str, where: str, kind: str) -> None:
         )
     fields = [field.strip() for field in line.split(",")]
     last = fields[-1]
-    # "a.mp4,3", "a.mp4, 3", or a table such as label,youtube_id,time_start,time_end,split.
+    # Refuse "a.mp4,3", "a.mp4, 3", and tables such as label,youtube_id,time_start,time_end,split.
     if len(fields) > 1 and (last.isdecimal() or (len(fields) > 2 and "." not in last)):
         raise ValueError(
             f"{where}: {line.strip()!r} is a line of a table with commas. Every line of a list "
@@ -329,7 +329,7 @@ def list_line(path: str, label: int = -1) -> str | None:
     if len(line.splitlines()) != 1 or line != line.strip() or line.startswith("\ufeff"):
         return None
     try:
-        os.fsencode(line)  # a lone surrogate that stands for no byte
+        os.fsencode(line)  # raises an error for a lone surrogate that stands for no byte
         _check_format(line, "", "video")
         return line if _parse_line(line, "") == (path, max(label, -1)) else None
     except ValueError:

@@ -47,7 +47,8 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
         return frames[::-1].copy()
     if alteration == "still":
         return np.full(num_frames, num_frames // 2)
-    # Mix seed and clip, because neighbouring samples would share their sum.
+    # Mix the seed and the clip's number instead of adding them, because neighbouring samples could
+    # have the same sum.
     generator = np.random.default_rng(mix_seed(seed, clip))
     order = frames
     # Draw again instead of swapping, so that all other orders stay equally likely.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sce_video.evaluation.rows import Rows
 
-#: Name for the accuracy of always predicting the most frequent class.
+#: Metric name for the accuracy of always predicting the most frequent class.
 MAJORITY = "majority_class"
 
 _TOP = re.compile(r"(?:knn|linear)_top(\d+)")

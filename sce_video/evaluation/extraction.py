@@ -79,7 +79,7 @@ class DatasetJob(EmbedJob):
             processes_per_gpu=loop.processes_per_gpu,
         )
         if get_world_size() == 1:
-            self.device = network.device.type  # without an index, to spread processes over GPUs
+            self.device = network.device.type  # no index, so that processes spread over GPUs
         loader = loop.dataloader
         self._dataset, self._collate = cast(Any, loader.dataset), cast(Any, loader.collate_fn)
         pipeline: Any = getattr(loader.dataset, "pipeline", ())
@@ -102,7 +102,7 @@ class DatasetJob(EmbedJob):
         if hasattr(self._dataset, "path"):
             states = [file_state(str(self._dataset.path(index))) or {} for index in indices]
         state = states[0]
-        if len(states) > 1:  # keep one digest per batch, because every record stores the state
+        if len(states) > 1:  # keep only a digest, because every record stores the state
             state = {"files": hashlib.sha256(json.dumps(states).encode()).hexdigest()}
         return Item(f"{indices.start:012}-{indices.stop:012}", state, indices)
 
@@ -121,7 +121,7 @@ class DatasetJob(EmbedJob):
         try:
             joint = getattr(dataset, "__getitems__", None)
             samples = joint(indices) if joint else [dataset[index] for index in indices]
-        except VideoDecodeError as error:  # under on_error="raise"
+        except VideoDecodeError as error:  # raised if on_error is "raise"
             raise RunError(str(error)) from error
         return self._collate(samples)
 
@@ -205,8 +205,8 @@ class FeatureExtractionLoop(BaseLoop):
         dataset: Any = self.dataloader.dataset
         runner = self.runner
         provenance = describe_evaluation(runner, dataset, 0, "features")
-        del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
-        # Leave out the resolved config, because paths and workers may change before resuming.
+        del provenance["views"], provenance["test"]["views"]  # unknown until a video is decoded
+        # Leave out the resolved config, because paths and workers may change before a run resumes.
         described = {k: v for k, v in provenance.items() if k != "resolved_config"}
         digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
         for index in range(len(dataset)) if hasattr(dataset, "path") else ():

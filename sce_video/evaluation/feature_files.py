@@ -201,7 +201,7 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
             names the file.
     """
     asked = load_feature_file(query, purpose)
-    # Metrics on feature files do not reproduce the results of transfer protocols.
+    # Metrics computed from feature files do not reproduce transfer protocols.
     stated = at(asked.provenance, "benchmark")
     if at(stated, "protocol") in TRANSFER:
         stated = None

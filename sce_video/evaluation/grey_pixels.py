@@ -11,9 +11,9 @@ from sce_video.models.backbones.common import check_view
 from sce_video.models.backbones.frame_pools import StoredClips, motion_energy, pooled_channels
 from sce_video.registry import MODELS
 
-#: Rec. 601 luma of red, green and blue.
+#: Weights of red, green and blue in Rec. 601 luma.
 _LUMA = (0.299, 0.587, 0.114)
-#: Height and width to which a frame is averaged, as in docs/results.md.
+#: Height and width to which a frame is reduced by averaging, as in docs/results.md.
 _SIZE = (24, 32)
 
 

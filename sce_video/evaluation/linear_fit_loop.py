@@ -74,7 +74,7 @@ class LinearFitLoop(ResumableTrainLoop):
     def run_epoch(self) -> None:
         """Compute the features that are not known yet, and fit the classifier."""
         known, dataset = self._known(), self.dataloader.dataset
-        # All ranks leave out these videos, and one rank fits on their features.
+        # All ranks skip the known videos, but only one rank keeps their features for the fit.
         own = known if is_main_process() else {}
         self._samples = {i: (int(dataset.labels[i]), views) for i, views in own.items()}
         self._iter = 0
@@ -116,7 +116,7 @@ class LinearFitLoop(ResumableTrainLoop):
 
             features = rows_of_views(model, batch, pooled, self.max_views)
         named = zip(batch["index"].tolist(), batch["label"].tolist(), features, strict=True)
-        # A video that replaces an unreadable one keeps its own index, so it counts once.
+        # A replacement for an unreadable video has its own index, so it counts only once.
         self._samples |= {index: (label, views.cpu()) for index, label, views in named}
 
     def _fit(self) -> dict[str, Tensor]:

@@ -69,7 +69,7 @@ class LinearStartHook(Hook):
 
 def _fit(runner: Runner, rows: Rows | None, layer: torch.nn.Linear) -> None:
     """Fit the layer to the features of all training videos."""
-    assert rows is not None  # the rows are on the main rank
+    assert rows is not None  # only called on the main rank, which has the rows
     probe = fit_linear_probe(rows.values, rows.labels, seed=runner.seed)
     with torch.no_grad():
         for parameter, values in zip(

@@ -145,7 +145,7 @@ def different_steps(first: Any, second: Any) -> list[str]:
     return [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
 
 
-#: For each kind of rows, the model property that explains it.
+#: Model property that leads to each kind of rows.
 _WHY = {
     "representation": "no classifier (cls_head)",
     "recognition": "a classifier (cls_head)",
@@ -233,10 +233,10 @@ class MultiViewTestLoop(BaseLoop):
         self.selection: ProbeSelection | None = None
         self.grouping = Grouping.from_config(group_pattern)
         self.precision = precision
-        #: Network with random weights that is evaluated in the same pass, and the rows it produces
+        #: Network with random weights to evaluate in the same pass, and the rows that it produces
         self.random: nn.Module | None = None
         self.random_rows: list[Rows] = []
-        #: Metrics of the last test for the log, without metrics that are meaningless alone
+        #: Metrics of the last test to log, without those that are meaningless alone
         self.shown: dict[str, float] = {}
         self.out, self.dump = out, dump
 
@@ -248,7 +248,7 @@ class MultiViewTestLoop(BaseLoop):
         if self.kind != "representation":
             return
         # Keep the test's random numbers unchanged. The network is built on the CPU, so the GPU
-        # generators are neither saved nor seeded.
+        # generators need neither saving nor seeding.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             network: Any = MODELS.build(self.runner.cfg.model)
@@ -310,7 +310,7 @@ class MultiViewTestLoop(BaseLoop):
     def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
         """Return the loader of the selection set, or None if there is nothing to select."""
         if self._stage == "val" or open_grid(self.runner.model) is None:
-            return None  # validation reports all probes
+            return None  # validation reports all probes, so none is selected
         if selection is None:
             raise ValueError(
                 "cannot test a grid of probes without selecting one. Set "
@@ -326,7 +326,7 @@ class MultiViewTestLoop(BaseLoop):
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
         call_hook = self.runner.call_hook
-        # None on the other ranks, where they are not used.
+        # Rows and gallery are None on all ranks except rank 0, which alone uses them.
         rows: Any
         gallery: Any = None
         call_hook(f"before_{self._stage}")
@@ -341,10 +341,10 @@ class MultiViewTestLoop(BaseLoop):
             self.runner.logger.info(self.selection.sentence)
         rows = self._collect(self.dataloader, self._stage)
         if self.gallery_dataloader is not None:
-            # Collect the queries first. The gallery is usually larger, so errors in the queries are
-            # found sooner.
+            # Collect the queries first. They are usually fewer than the gallery videos, so errors
+            # in them are found sooner.
             gallery = self._collect(self.gallery_dataloader, "gallery")
-        # Only rank 0 has the rows from all ranks, and it writes files and logs.
+        # Only rank 0 has the rows from all ranks, so it computes metrics and writes files and logs.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         call_hook(f"after_{self._stage}_epoch", metrics=self.shown or metrics)
         call_hook(f"after_{self._stage}")
@@ -370,7 +370,7 @@ class MultiViewTestLoop(BaseLoop):
         return parts[0]
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
-        # Validation skips this check, because training has alarms and ends by itself if the loss
+        # Skip this check in validation, because training has alarms and ends by itself if the loss
         # becomes NaN.
         for part in (rows, gallery):
             if part is not None:
@@ -391,7 +391,7 @@ class MultiViewTestLoop(BaseLoop):
                 save(path.removesuffix(".npz") + "_bank.npz", gallery, provenance)
         if needs_gallery(self.metrics):
             check_comparable(rows, gallery)
-        if rows.num_views == 1:  # one-view metrics would equal the others
+        if rows.num_views == 1:  # one-view metrics would equal the other metrics
             rows = replace(rows, central=None)
         results = compute_results(self.metrics, rows, gallery, provenance)
         baselines = self._baselines(results.metrics, rows, gallery)
@@ -426,7 +426,7 @@ class MultiViewTestLoop(BaseLoop):
         if self.random_rows:
             own, *others = self.random_rows
             own = replace(own, groups=rows.groups, folds=rows.folds, central=None)
-            # Use copies, because the metrics have to keep the tested network's outcomes and texts.
+            # Use copies, because the metrics must keep the tested network's outcomes and texts.
             numbers = compute_metrics(copy.deepcopy(self.metrics), own, next(iter(others), None))
             found["random weights"] = numbers
         return found
@@ -493,7 +493,7 @@ class MultiViewValLoop(MultiViewTestLoop):
             runner, dataloader, evaluator, max_views=max_views, precision=precision, out=None
         )
         train_loop = getattr(runner, "_train_loop", None)
-        if isinstance(train_loop, BaseLoop):  # Runner.train has built it
+        if isinstance(train_loop, BaseLoop):  # already built by Runner.train
             names = "the training has", "the validation has"
             trained = classes_of(train_loop.dataloader.dataset)
             check_same_classes(trained, classes_of(self.dataloader.dataset), names)
@@ -504,7 +504,7 @@ class MultiViewValLoop(MultiViewTestLoop):
                 f"{len(rows.failures)} of {len(self.dataloader.dataset)} validation videos could "
                 f"not be decoded and are left out, the first is {': '.join(rows.failures[0])}"
             )
-        # Validation uses one view, so one-view metrics would equal the others.
+        # Validation uses only one view, so one-view metrics would equal the others.
         rows, grid = replace(rows, central=None), open_grid(self.runner.model)
         if grid is None:
             return compute_metrics(self.metrics, rows)

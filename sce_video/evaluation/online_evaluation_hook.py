@@ -34,7 +34,7 @@ from sce_video.utils.stored_arguments import Word
 
 #: Default value of ``metrics``
 _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
-#: Training ends if values stay below the starting value for one fifth of the steps.
+#: Training ends if values stay below the starting value for 1 / _PATIENCE of the steps.
 _PATIENCE = 5
 #: Event in ``history.jsonl`` that names the resulting checkpoint
 KEPT_EVENT = "kept"
@@ -209,8 +209,8 @@ class OnlineEvaluationHook(Hook):
             start, best = float(saved["start"]), float(saved["best"])
             steps = int(saved["best_step"]), int(saved["reached"])
             self.best = BestSoFar(self.best.metric, start, best, *steps)
-            # Restore a changed length. Otherwise, a run that ended early would continue when
-            # resumed.
+            # Restore a changed training length. Otherwise, a run that ended early would continue
+            # when resumed.
             loop: Any = runner.train_loop
             loop.replans = [(int(a), int(b)) for a, b in saved["replans"]]
 
@@ -234,7 +234,8 @@ class OnlineEvaluationHook(Hook):
         finally:
             set_random_states(states)
         run_on_main_rank(lambda: self._prepare_file(runner))
-        # A resumed run may have begun without this hook, so it lacks a starting value.
+        # The run may have been started without this hook, so a resumed run may have no starting
+        # value.
         lacks_start = self.best is not None and self.best.start is None
         if self.evaluate_at_start and (runner.iter == 0 or lacks_start):
             self._run(runner, runner.epoch, runner.iter)
@@ -277,13 +278,13 @@ class OnlineEvaluationHook(Hook):
 
     def _run(self, runner: Runner, epoch: int, iteration: int) -> None:
         started = time.monotonic()
-        parts: list[Any] = []  # rows; None on the other ranks
+        parts: list[Any] = []  # rows on rank 0, None on other ranks
         clips = any(getattr(metric, "needs_clips", False) for metric in self.metrics)
         # Restore the random states, so that training is bit-identical with and without this hook.
         states = random_states()
         try:
             for dataloader in (self.gallery, self.queries):
-                if isinstance(dataloader, DataLoader):  # before_train has built it
+                if isinstance(dataloader, DataLoader):  # already built by before_train
                     parts.append(extract_features(runner.model, dataloader, clips))
         finally:
             set_random_states(states)
@@ -370,7 +371,7 @@ class OnlineEvaluationHook(Hook):
         if not path.exists():
             return
         if runner.iter == 0:
-            # Rename an older run's file in this folder instead of overwriting it.
+            # Keep the file of an older run in this folder by renaming it.
             path.rename(path.with_name(f"{path.name}.before_{runner.timestamp}"))
         else:
             continue_rows(runner, self.out)

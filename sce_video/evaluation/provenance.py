@@ -25,10 +25,11 @@ from sce_video.published.paper_results import TRANSFER
 from sce_video.utils.records import at
 from sce_video.version import __version__
 
-#: Python packages that provide decoding backends.
+#: Python packages that can decode videos.
 _DECODERS = ("av", "decord", "torchcodec")
 UNKNOWN = "unknown"
-#: Facts about pretraining in a result. Others describe the evaluation's dataset, network and clip.
+#: Entries of a result that describe pretraining. The others describe the dataset, network and clip
+#: of the evaluation.
 _OF_PRETRAINING = ("pretrained_on", "pretraining", "pretraining_epochs")
 #: Entries of a dataset's description that are repeated at the top level.
 _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
@@ -96,8 +97,8 @@ def stated_benchmark(
     """
     file = str(at(checkpoint, "path") or at(checkpoint, "source") or "the file")
     random = at(checkpoint, "path") is None and file.startswith("random")
-    # Features come directly from the pretraining run, and a classifier from a finetuning run that
-    # started from it.
+    # Features come directly from a pretraining run, but a classifier comes from a finetuning run
+    # that started from one.
     is_origin = at(benchmark, "protocol") in ("retrieval", "pretraining", *TRANSFER)
     origin = checkpoint if is_origin else at(checkpoint, "pretrained")
     if random or origin == "random":

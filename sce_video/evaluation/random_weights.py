@@ -28,25 +28,25 @@ from sce_video.models.losses import effective_rank
 BETTER = "better"
 NO_BETTER = "no better"
 UNDECIDED = "undecided"
-#: Networks to compare with, by name in a row.
+#: Descriptions of the networks to compare with, by their name in a row.
 OTHERS = {
     "random": "random weights",
     "start": "the weights it started from",
     "teacher": "its teacher",
     "pixels": "grey pixels",
 }
-#: Measures, by name in a row.
+#: Descriptions of the measures, by their name in a row.
 MEASURES = {"knn": "kNN accuracy", "retrieval": "retrieval of the other clip of a video"}
 #: A gain below this value is hardly worth a training run.
 LEAST_GAIN = 0.05
 #: Minimum number of videos for a comparison. With fewer videos, the interval is too wide.
 _MIN_VIDEOS = 16
-#: If the other network's score exceeds this value, there is no room to be better.
+#: Largest score of the other network that still leaves room for improvement.
 _CEILING = 0.95
-#: Without classes, a network is not called "no better" if its effective rank is higher by this
-#: factor.
+#: Without classes, a network whose effective rank is higher by this factor is never called "no
+#: better".
 _HIGHER_RANK = 1.1
-#: Labels are used if there are at least this many videos per class on average.
+#: Minimum mean number of videos per class for using the labels.
 _VIDEOS_PER_CLASS = 4
 #: Number of neighbours that vote for the class of a clip.
 _K = 20
@@ -64,7 +64,8 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))
-    # Ignore classes with one or two videos, because a folder may have a sub-folder for each video.
+    # Do not use labels with only a few videos per class, because a folder may contain a sub-folder
+    # for each video.
     labelled = bool((labels >= 0).all()) and 2 <= classes <= count / _VIDEOS_PER_CLASS
     measure = "knn" if labelled else "retrieval"
     videos = torch.arange(count).repeat_interleave(clips)
@@ -73,11 +74,11 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     for name, matrix in features.items():
         flat, suffix = matrix.reshape(count * clips, -1).float(), f"_{name}" * (name != "trained")
         row[f"rank{suffix}"] = float(effective_rank(flat))
-        if labelled:  # whether clips of other videos vote for a clip's class
+        if labelled:  # Do clips of other videos vote for the clip's class?
             classes_of = labels.repeat_interleave(clips)
             scores = knn_scores(flat, flat, classes_of, k=_K, groups=(videos, videos))
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
-        elif clips > 1:  # whether the nearest other clip belongs to the same video
+        elif clips > 1:  # Does the nearest other clip belong to the same video?
             hits[name] = clip_hits(flat, videos).double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
@@ -97,7 +98,7 @@ def decision(row: Mapping[str, Any], other: str = "random") -> str:
         return UNDECIDED
     if row[f"low_{other}"] > 0:
         return BETTER
-    # If random weights are nearly always right, there is no room to be better.
+    # If the other network is nearly always right, there is no room for improvement.
     decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN
     if measure == "retrieval":
         decided = decided and row["rank"] < _HIGHER_RANK * row[f"rank_{other}"]

@@ -144,7 +144,7 @@ class Rows:
             raise ValueError(
                 "subset needs one row per sample, but these samples have several (counts)"
             )
-        # Indexing a range converts a mask to indices and keeps indices unchanged.
+        # Indexing a range converts a mask to indices and leaves indices unchanged.
         selected = torch.arange(len(self))[keep]
         chosen = selected.tolist()
         names = ("values", "labels", "indices", "central", "groups", "folds")
@@ -258,7 +258,7 @@ class Grouping:
             numbers, names = group_ids(rows.paths, self.pattern)
             folds, source = divide(rows.labels, numbers, folds=self.folds), self.pattern
         else:
-            # The file has a line for every sample in the dataset, including unreadable ones.
+            # The file has a line for every sample of the dataset, including unreadable ones.
             numbered = [
                 np.unique(np.array(column)[rows.indices], return_inverse=True) if column else None
                 for column in read_groups(self.file, count)
@@ -278,7 +278,8 @@ def evaluating(model: nn.Module) -> Iterator[Any]:
     In a DistributedDataParallel wrapper, an evaluation forward pass does not communicate with other
     ranks, and ranks may have different numbers of batches.
     """
-    # Restore each module, because a frozen layer may be in evaluation mode during training.
+    # Save the mode of each module, because a frozen layer may be in evaluation mode during
+    # training.
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -317,7 +318,7 @@ def collect_rows(
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("the dataset to evaluate is empty")
     own, ranks = PartialRows(), get_world_size()
-    # If one rank fails, all have to fail, because the others would wait for its rows.
+    # If one rank fails, all ranks must fail, because the others would wait for its rows forever.
     with all_or_none("evaluating the dataset"), evaluating(model) as inner:
         for batch in batches_without_crashes(dataloader):
             part = rows_of_batch(inner, batch, function)
@@ -325,12 +326,12 @@ def collect_rows(
             if progress is not None:
                 # Assume that all ranks have processed as many samples as this one.
                 count = ranks * (len(part.indices) + len(part.failures))
-                left = progress.total - progress.count  # a sampler may pad
+                left = progress.total - progress.count  # a padding sampler may repeat samples
                 progress.advance(ranks * len(part.failures), min(count, left))
         if progress is not None:
             progress.finish()
     joined = _joined(own) if ranks > 1 else own
-    # Do not return the rows, because a returned result would be sent to all ranks.
+    # Append the rows to a list instead of returning them, because results are sent to all ranks.
     rows: list[Rows] = []
     run_on_main_rank(lambda: rows.append(complete(joined, dataloader.dataset)))
     return rows[0] if rows else None
@@ -339,7 +340,7 @@ def collect_rows(
 def _joined(own: PartialRows) -> PartialRows:
     """Return the rows of all ranks on rank 0, and none on the others."""
     joined = PartialRows()
-    # Send small objects pickled, and values as tensors.
+    # Pickle and send the small objects first, then send the values as tensors.
     for part in objects_on_main_rank(replace(own, values=[], central=[])) or ():
         joined.add(part)
     values, central = (rows_on_main_rank(parts) for parts in (own.values, own.central))
@@ -357,7 +358,8 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     Raises:
         RuntimeError: If a sample has no row and was not reported as unreadable.
     """
-    # A padding sampler repeats samples, so that all ranks have equally many. Keep the first row.
+    # A padding sampler repeats samples, so that all ranks have the same number. Keep only the first
+    # row of a sample.
     first: dict[int, int] = {}
     for slot, index in enumerate(partial.indices):
         first.setdefault(index, slot)
@@ -366,7 +368,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     missing = set(range(len(dataset))) - set(indices)
     unreadable = {path for path, _ in failures}
     lost = len(missing) - len(unreadable)
-    if hasattr(dataset, "path"):  # an unreadable file may hold several samples
+    if hasattr(dataset, "path"):  # an unreadable file may contain several samples
         lost = sum(str(dataset.path(i)) not in unreadable for i in missing)
     if lost > 0 or not indices:
         raise RuntimeError(
@@ -376,7 +378,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     order = torch.tensor([first[i] for i in indices], dtype=torch.long)
     counts, slots = None, order
     if partial.counts:
-        # Sample i has the rows from ends[i] - counts[i] to ends[i] - 1.
+        # The rows of sample i are those from ends[i] - counts[i] to ends[i] - 1.
         ends = list(itertools.accumulate(partial.counts))
         ranges = [range(ends[i] - partial.counts[i], ends[i]) for i in order.tolist()]
         counts = torch.tensor([len(one) for one in ranges], dtype=torch.long)
@@ -417,7 +419,7 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     """
     if isinstance(cfg, DataLoader):
         return cfg
-    from sce_video.engine.runner import VideoRunner  # a search imports this module without a runner
+    from sce_video.engine.runner import VideoRunner  # a search needs no runner
 
     sampler = {"type": "DefaultSampler", "shuffle": False, "round_up": False}
     cfg = {"sampler": sampler, "collate_fn": {"type": "sce_video.collate_views"}, **cfg}

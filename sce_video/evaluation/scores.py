@@ -13,8 +13,8 @@ from sce_video.evaluation.feature_files import features_of, rows_of
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.features import read_matrix, write_features
 
-#: Largest deviation from 1 allowed for the sum of a video's probabilities (half precision is less
-#: exact).
+#: Largest allowed deviation from 1 of the sum of a video's probabilities (half precision is
+#: inexact).
 _SUM_TOLERANCE = 1e-2
 
 
@@ -71,7 +71,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
         raise ValueError(f"weights must be finite and at least 0, and not all 0, got {given}")
     shares = [weight / sum(given) for weight in given]
     first = sets[0]
-    # Match by path, because another run may have used another order.
+    # Match videos by path, because another run may have listed them in another order.
     aligned = [other.subset(_order(first, other)) for other in sets]
     for scores in sets:
         for values in (scores.values, scores.central):
@@ -82,7 +82,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
     kept = [scores.central for scores in aligned if scores.central is not None]
 
     def mean(matrices: list[Tensor]) -> Tensor:
-        # Compute in float64, so that the order of the sets does not change the values shown.
+        # Compute in float64, so that the order of the sets does not affect the displayed values.
         weighted = (w * m.double() for w, m in zip(shares, matrices, strict=True))
         return sum(weighted, torch.zeros((), dtype=torch.float64)).float()
 
@@ -104,7 +104,7 @@ def _order(first: Rows, other: Rows) -> Tensor:
         )
     row_of: dict[str, int] = {}
     for part, reference in ((first, other), (other, first)):
-        row_of = {}  # after the loop, rows of ``other``
+        row_of = {}  # maps the paths of ``other`` after the loop
         for row, path in enumerate(part.paths):
             if row_of.setdefault(path, row) != row:
                 twice = f"in rows {row_of[path]} and {row}"

@@ -50,10 +50,12 @@ MANY_SHOT_SETS = {
     name: ManyShotSet(metric, name in _OFFICIAL_VALIDATION, float(value))
     for name, metric, value in MANY_SHOT
 }
-#: tab:low-shot-voc, SCE: mAP in percent by images per class, where None means all of trainval. The
-#: table has only one decimal, so the second one is from the README of juliendenize/SCE.
+#: mAP of SCE in tab:low-shot-voc, in percent, by the number of images per class. None means all of
+#: trainval. The table has only one decimal, so the second decimal is from the README of
+#: juliendenize/SCE.
 LOW_SHOT_PUBLISHED: dict[int | None, float] = {16: 79.47, 32: 83.05, 64: 85.47, None: 88.24}
-#: Values of C to try, from the weakest regularisation on: 1/w for 45 weights w from 1e-6 to 1e5.
+#: Values of C to try, starting with the weakest regularisation: 1/w for 45 weights w from 1e-6 to
+#: 1e5.
 C_GRID = tuple((1.0 / np.logspace(-6, 5, 45)).tolist())
 #: Top-1 accuracy, mean per-class accuracy, and 11-point AP averaged over classes.
 METRICS = ("top1", "mean_class", "map11")
@@ -264,7 +266,7 @@ def evaluate_many_shot(
         features = parts.rows[name].values.numpy()
         data[name] = Labelled(features, labels == 1 if tables else labels)
     if not official_val:
-        # Draw from the rows in the order of the file, as in ssl-transfer.
+        # Draw from the rows in file order, as in ssl-transfer.
         train, held = data["train"], random_holdout(len(data["train"].labels))
         data["val"] = Labelled(train.features[held], train.labels[held])
         data["train"] = Labelled(train.features[~held], train.labels[~held])
@@ -288,7 +290,7 @@ def random_holdout(count: int) -> np.ndarray:
     in ssl-transfer. ValueError is raised if no row or all rows would be held out.
     """
     indices = list(range(count))
-    np.random.RandomState(0).shuffle(indices)  # the global generator is not touched
+    np.random.RandomState(0).shuffle(indices)  # leaves the global generator unchanged
     held = indices[: int(np.floor(0.2 * count))]
     if not held:
         raise ValueError(f"cannot hold out 20 % of {count} training images")
@@ -340,7 +342,7 @@ def many_shot(
         # Refit with the chosen C on everything except the test set.
         both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
         if not np.array_equal(np.unique(train.labels), np.unique(both.labels)):
-            model = classifier()  # the old one has a start of another shape
+            model = classifier()  # the old model starts from weights of another shape
         return _fit_and_score(model, best, both, test, metric), best, validation
 
 
@@ -381,7 +383,7 @@ def evaluate_low_shot(
     if "val" not in parts.rows:
         raise ValueError("the SVMs are trained on train and val. Give --val as well")
     paths = parts.rows["train"].paths + parts.rows["val"].paths
-    order = np.argsort(np.array(paths))  # by image number, like VOC's own trainval
+    order = np.argsort(np.array(paths))  # sort by image number, like VOC's own trainval
     features = np.concatenate([parts.rows[name].values.numpy() for name in ("train", "val")])
     positives = np.concatenate([parts.labels[name] == 1 for name in ("train", "val")])
     fitted = features[order].astype(np.float64), positives[order]
@@ -418,7 +420,8 @@ def low_shot_svm(
     for count in shots:
         if count is not None and count < 1:
             raise ValueError(f"the number of images per class must be at least 1, got {count}")
-        # Every K uses the same seed, so that its draws do not depend on the other values of K.
+        # Use the same seed for every K, so that the draws do not depend on which other values of K
+        # are used.
         generator = random.Random(seed)
         results[count] = []
         for _ in range(1 if count is None else draws):
@@ -440,7 +443,7 @@ def svm_scores(train: np.ndarray, positives: np.ndarray, features: np.ndarray) -
     without positives or negatives.
     """
     _check_matrix(train, positives, "train")
-    # Use the same arguments as PCL.
+    # These are PCL's settings.
     loss = {"penalty": "l2", "loss": "squared_hinge", "dual": True, "intercept_scaling": 1.0}
     solver = {"tol": 1e-4, "max_iter": 2000, "random_state": 0, "class_weight": {1: 2, -1: 1}}
     scores = []

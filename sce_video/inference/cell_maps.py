@@ -53,7 +53,7 @@ class SeenClip:
         return self.times is None
 
 
-#: Time limit for a file, in seconds
+#: Time limit per file, in seconds
 _SECONDS = 60.0
 
 
@@ -130,7 +130,7 @@ def _clip_at(settings: ModelSettings, reader: VideoReader, at: float) -> ClipInd
     )
 
 
-_LISTED = 20  # largest number of classes in a message
+_LISTED = 20  # maximum number of classes in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +195,7 @@ def class_activation_map(features: Tensor, weight: Tensor) -> Tensor:
 
 def cosine_map(queries: Tensor, features: Tensor) -> Tensor:
     """Compute the largest cosine (t, h, w) of queries (n, C) with each cell of (C, t, h, w)."""
-    # The cells become columns in the order t, h, w.
+    # Flatten the cells into columns, in the order t, h, w.
     cells = F.normalize(features.flatten(1), dim=0)
     cosines = F.normalize(queries, dim=1) @ cells
     return cosines.amax(dim=0).unflatten(0, features.shape[1:])
@@ -332,9 +332,9 @@ def cell_similarity(
     found, *others = (
         features_of_clip(encoder, clip, model.checkpoint) for clip in (query_clip, *key_clips)
     )
-    # The features have fewer time steps than the clip has frames.
+    # The features have fewer time steps than the clip has frames, so find the step of the frame.
     step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
-    cells = found[:, step]  # (C, h, w) cells of the query frame
+    cells = found[:, step]  # (C, h, w), the cells of the query frame
     if cell == MEAN:
         queries = cells.mean(dim=(1, 2))[None]
     elif cell == BEST:

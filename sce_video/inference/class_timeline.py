@@ -46,7 +46,8 @@ class ClassTimeline:
 
     def __init__(self, found: Features) -> None:
         self.found = found
-        # Starts and ends are sums of floats, so equal times may differ in the last digits.
+        # Starts and ends are sums of floats, so times that should be equal may differ in the last
+        # digits.
         starts, ends = np.round(found.starts, 6), np.round(found.ends, 6)
         self.edges = np.unique(np.concatenate([starts, ends]))
         self._first, self._stop = (np.searchsorted(self.edges, at) for at in (starts, ends))
@@ -64,7 +65,8 @@ class ClassTimeline:
 
         All classes of a video that lasts a day would fill the memory.
         """
-        # Cells without a window get no score. Their running sum may differ slightly from 0.
+        # Cells without a window get no score. Rounding may leave their running sum slightly above
+        # or below 0.
         covered = np.round(self._counts) > 0
         sums = self._covered(self.found.values[:, number].astype(np.float64))
         return np.where(covered, sums / np.maximum(self._counts, 1.0), 0.0)
@@ -89,7 +91,7 @@ def join_scores(
 
     ``edges`` (C + 1,) are the ends of the cells in seconds, and ``scores`` (C,) their scores.
     """
-    # Rounding may put the mean of equal scores below them.
+    # Because of rounding, the mean of equal scores may be slightly lower than the scores.
     above = np.concatenate([[False], scores >= rule.threshold - 1e-9, [False]])
     borders = np.flatnonzero(above[1:] != above[:-1])
     lengths = np.diff(edges)

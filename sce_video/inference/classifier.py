@@ -125,7 +125,7 @@ def load_classifier(
             f"{at(cfg, 'model.type')!r}. Finetune it first: sce-video finetune CHECKPOINT --train "
             "VIDEOS --out RUN"
         )
-    # Leave out the training pipeline, because its clips may differ from the test pipeline's.
+    # Leave out the training pipeline, because it may sample other clips than the test pipeline.
     test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
     with network.explained():
         settings = settings_from_config(test_only, trusted=network.trusted)
@@ -172,7 +172,7 @@ def _known_head(head: dict, stored: dict) -> dict[str, object]:
     found = {"num_classes": weight.shape[0], "in_channels": weight.shape[1]}
     if not probes:
         return {"type": _KNOWN_HEADS[0], **found}
-    # Wrong values are refused when the head is built.
+    # Values are not checked here, because building the head rejects wrong ones.
     own = {k: head[k] for k in head.keys() & constructor_parameters(AttentiveProbeHead).keys()}
     return {"type": _KNOWN_HEADS[2], **own, **found}
 
@@ -183,10 +183,10 @@ def _build(settings: ModelSettings, head: Mapping[str, object], stored: dict, na
     model = dict(type="Recognizer3D", backbone=settings.backbone, cls_head=head)
     weights = checkpoint_weights(stored)
     try:
-        # mmaction2's recogniser looks up names in the default scope.
+        # mmaction2's recogniser looks up names in the current default scope.
         with DefaultScope.overwrite_default_scope("sce_video"), bounded_network(weights):
             recognizer = MODELS.build({**model, "data_preprocessor": preprocessor})
-    except Exception as error:  # a network may raise any error for a wrong argument
+    except Exception as error:  # wrong arguments may raise any error
         raise ValueError(f"{name}: the network cannot be built: {error}") from error
     load_backbone(recognizer, stored, name)
     check_classifier_weights(recognizer, stored, name)

@@ -182,7 +182,7 @@ def _peak_memory(device: torch.device) -> int | None:
     """Return the peak memory of this process in bytes, on its GPU if it uses one."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    # Unlike ru_maxrss, this value does not include the parent process's memory.
+    # Unlike ru_maxrss, VmHWM does not include the parent process's memory.
     status = Path("/proc/self/status")
     if sys.platform != "linux" or not status.is_file():
         return None

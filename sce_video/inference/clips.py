@@ -25,7 +25,7 @@ from sce_video.datasets.segments import format_seconds
 from sce_video.datasets.sources import is_elsewhere, open_video
 from sce_video.utils.files import atomic_file
 
-#: Encoder settings for a cut that looks like its source, with a PSNR of about 45 dB.
+#: Encoder settings for a cut that looks like its source (a PSNR of about 45 dB).
 _ENCODER = {"crf": "16", "preset": "veryfast"}
 _TICKS = 90_000  # ticks per second, fine enough for variable frame rates
 #: FFmpeg's number for the colour matrix to which swscale converts RGB (AVCOL_SPC_SMPTE170M).
@@ -33,10 +33,10 @@ _BT601 = 6
 #: FFmpeg's number for the colour range to which swscale converts RGB (AVCOL_RANGE_MPEG).
 _LIMITED = 1
 _SEEK_BEFORE = 1.0  # seconds of audio that a decoder may need before the first sample
-#: Containers that accept any codec. For all other containers, clips are written as Matroska.
+#: Containers that accept any codec. Clips from all other containers are written as Matroska.
 _REMUXED = (".mp4", ".mov", ".m4v", ".mkv", ".webm")
-#: Maximum number of bytes that a clip's name copies from its source's name, because file systems
-#: limit the whole name to 255 bytes.
+#: Maximum number of bytes that a clip's name takes from its source's name. File systems limit the
+#: whole name to 255 bytes.
 _STEM_BYTES = 120
 
 
@@ -115,8 +115,8 @@ class _Sound:
             self._source.seek(before, stream=self._stream)
             yield from self._source.decode(self._stream)
             return
-        # The clock restarts within the file, so times are ambiguous. Sound restarts as often as the
-        # video.
+        # The clock restarts within the file, so times are ambiguous. The audio clock restarts as
+        # often as the video clock.
         packets = [p for p in self._source.demux(self._stream) if p.size and p.pts is not None]
         clock = Clock(np.array([p.dts for p in packets], dtype=np.float64), Fraction(base), True)
         every = np.ones(len(packets), dtype=bool)
@@ -155,7 +155,7 @@ class _Sound:
                     yield own
                     at += own.shape[1]
         except (av.FFmpegError, OSError):
-            pass  # damaged audio: silence from here on
+            pass  # audio is damaged from here on, so the rest is silent
         if at < wanted:
             yield np.zeros((2, wanted - at), dtype=np.float32)
 
@@ -228,7 +228,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
             }
             given.seek(int((zero + start) / base), stream=video)
             begin: float | None = None
-            stop = float("inf")  # time of the first key frame after the end
+            stop = float("inf")  # time of the first key frame at or after the end
             reached = zero + start
             for packet in _with_decoding_times(given.demux([given.streams[i] for i in streams])):
                 time, is_video = float(packet.pts * packet.time_base), packet.stream is video
@@ -237,7 +237,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
                     stop = time if time >= zero + end - 1e-6 else stop
                 if (len(streams) == 1 and time >= stop) or (not is_video and time >= stop):
                     break
-                # Audio for the last moments may come after that key frame.
+                # Packets with the last audio may follow that key frame, so only video stops there.
                 if begin is None or time < begin or (is_video and stop < float("inf")):
                     continue
                 if is_video and packet.is_discard and (time >= zero or kind != "mp4"):

@@ -129,7 +129,7 @@ def features_of_videos(
     """Return the features of every video. Arguments and errors are as in :func:`embed_videos`."""
     count, arrays, paths = split_videos(videos)
     _check_rate(bool(arrays), fps, windows)
-    # Embed arrays here, and files in the job. Both keep their positions.
+    # Arrays are embedded here and files in the job below. Both keep their positions in the list.
     found = {
         i: _array_features(network, array, f"video {i}", options, fps, windows)
         for i, array in arrays.items()

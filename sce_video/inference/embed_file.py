@@ -68,9 +68,10 @@ class FeatureFileRun:
                 another checkpoint, dataset or pipeline.
         """
         due, known = run_on_main_rank(self._due)
-        # Take every n-th item, because neighbouring videos in a list often have similar lengths.
+        # Take every n-th item to balance ranks, because neighbouring videos often have similar
+        # lengths.
         own = due[get_rank() :: get_world_size()]
-        # SQLite allows one writer per file, so each rank has its own file.
+        # Use one file per rank, because SQLite allows only one writer per file.
         name = f"rank-{get_rank()}.sqlite" if get_rank() else "records.sqlite"
         with all_or_none("extracting features"):
             with RecordStore(self.parts / name, self.job.name) as store:
@@ -140,8 +141,8 @@ class FeatureFileRun:
                     yield self.job.features(item, record)
 
             size = next((part.values.shape[1] for part in recorded() if len(part)), 0)
-            # Read the records twice. The first pass skips the values, because they do not fit in
-            # memory.
+            # Read the records twice, because their values do not all fit in memory. The first pass
+            # skips the values.
             nothing = np.empty((0, size), np.float32)
             bare = (replace(part, values=nothing) for part in recorded())
             found = join_features(bare, size, {})
@@ -152,7 +153,7 @@ class FeatureFileRun:
             rows = (row for part in recorded() for row in part.values)
             stream = RowStream((len(found), size), np.dtype(np.float32), rows)
             write_features(self.path, found, stream=stream)
-        # Remove the records only after the complete file has its final name.
+        # Remove the records only now that the complete file has its final name.
         shutil.rmtree(self.parts, ignore_errors=True)
         return found
 
@@ -216,7 +217,7 @@ def embed_to_file(
     )
 
     def items() -> list[Item]:
-        # Only regular files have a size and time by which later runs can detect changes.
+        # Only regular files have a size and a modification time that reveal later changes.
         states = {name: file_state(file) for name, file in files.items() if os.path.isfile(file)}
         return [Item(name, states.get(name) or {}, file) for name, file in files.items()]
 

@@ -51,9 +51,9 @@ from sce_video.jobs import (
 from sce_video.utils.errors import UserError
 
 T = TypeVar("T")
-#: Time limit in seconds for an item's forward passes, in addition to the limit for decoding it.
+#: Time limit in seconds for the forward passes of an item. Decoding the item has its own limit.
 _FORWARD_SECONDS = 600.0
-_NO_LIMIT = 1e6  # seconds; accepted by the timers of all systems
+_NO_LIMIT = 1e6  # in seconds; short enough for the timers of all systems
 
 
 class EmbedJob(BatchJob):
@@ -91,7 +91,7 @@ class EmbedJob(BatchJob):
         self.network, self.windows, self.retry_failed = network, windows, retry_failed
         self.settings = json.loads(json.dumps(settings or {}))
         self.gpus = 1 / processes_per_gpu if ray and network.device.type == "cuda" else 0
-        #: Device for the processes. ``cuda`` without a number spreads them over all GPUs.
+        #: Device of the worker processes. ``cuda`` without a number spreads them over all GPUs.
         self.device = network.device.type if ray else str(network.device)
         self._options, self._sent = options, False
 
@@ -103,8 +103,8 @@ class EmbedJob(BatchJob):
         """Move the network to the device of this process, unless this process sent it."""
         if not self._sent:
             return
-        # Use one thread. A sum over a whole tensor depends on the number of threads, and a row must
-        # not.
+        # Use one thread, because the sum over a whole tensor depends on the number of threads, but
+        # rows must not.
         torch.set_num_threads(1)
         cv2.setNumThreads(0)
         self.network = self.network.to(process_device(self.device))
@@ -156,8 +156,7 @@ class EmbedJob(BatchJob):
 
     def _run_network(self, function: Callable[[], T], item: Item) -> T:
         """Call a function that runs the network. Unexpected errors concern all items."""
-        # Decoding windows alternates with the network, so the error type shows which of them
-        # failed.
+        # Decoding and forward passes alternate, so the type of an error shows which of them failed.
         try:
             with torch.no_grad():
                 return function()
@@ -201,7 +200,7 @@ def process_device(name: str) -> torch.device:
     """Return the device of this process; ``cuda`` without a number is spread over all GPUs."""
     if name != "cuda":
         return torch.device(name)
-    # The identity of the first child process is (1,).
+    # In the first child process, _identity is (1,).
     number = getattr(multiprocessing.current_process(), "_identity", ()) or (0,)
     return torch.device("cuda", number[-1] % max(1, torch.cuda.device_count()))
 
@@ -260,7 +259,7 @@ def iterate_features(
         RunError: If the network fails, or returns a value that is not finite.
     """
     job = EmbedJob(network, options, windows)
-    # A long video takes long to read, so the reader applies the time limit to each frame.
+    # Reading a long video takes long, so with windows, the reader limits the time for each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout)
     items = (Item(f"{number:012}", {}, path) for number, path in enumerate(paths))
     for item, record in iterate_job(job, items, workers.at_most(max(1, len(paths)))):
@@ -277,8 +276,8 @@ class VideoFiles(VideoDataset):
 
     def read(self, path: str | os.PathLike[str]) -> PackedSample:
         """Return the sample of a file, which becomes the only one of the dataset."""
-        # Replace the list instead of extending it, so that only one path is kept for an index of
-        # millions of files.
+        # Replace the list instead of extending it. Otherwise, it would collect millions of paths
+        # while a large index is built.
         self.videos = VideoList.from_paths([os.fspath(path)], [-1])
         self._known_bad.clear()
         return self[0]
@@ -294,5 +293,5 @@ class VideoFiles(VideoDataset):
             return {**sample, "damaged": reader.damaged, "duration": reader.duration}
         except UserError:  # a bad file, or a table that cannot be read
             raise
-        except Exception as error:  # e.g. a frame too large for memory, or a library error
+        except Exception as error:  # e.g. a frame too large for memory, or an error in a library
             raise VideoDecodeError(given["path"], f"{type(error).__name__}: {error}") from error

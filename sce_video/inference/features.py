@@ -31,9 +31,9 @@ from sce_video.inference.npz_files import (
 )
 from sce_video.utils.records import at
 
-#: How messages refer to a file from :func:`write_features`
+#: Name that messages use for a file written by :func:`write_features`
 FEATURE_FILE = "a feature file of this package"
-_CHECKED_BYTES = 1 << 24  # checked at a time, because a mapped matrix may exceed memory
+_CHECKED_BYTES = 1 << 24  # checked at a time, because a mapped matrix may not fit in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ def join_features(parts: Iterable[Features], size: int, provenance: Mapping[str,
     spans, indices, labels = [], [], []
     paths: list[str] = []
     joined = Features(values[0], paths, provenance={"num_views": 1, **provenance})
-    # Process the parts one by one, because there may be millions of them.
+    # Merge the parts one by one, because there may be millions of them.
     for part in parts:
         joined.provenance["num_views"] = max(joined.num_views, part.num_views)
         joined.failures.extend(part.failures)
@@ -238,7 +238,7 @@ def read_matrix(
         ValueError: If the file is of another kind, or lengths differ. The message names the file.
     """
     arrays, provenance = read_npz(path, what, (name, "paths", *required))
-    # Do not copy a large matrix, so that it stays in the file until its rows are used.
+    # Do not copy a large matrix. It stays in the file until its rows are used.
     values = as_matrix(path, arrays[name], name)
     integers = {
         key: as_integers(path, arrays[key], key, len(values))

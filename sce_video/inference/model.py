@@ -77,7 +77,7 @@ def checkpoint_of(run: str | Path) -> str:
         ValueError: If :func:`~sce_video.inference.encoders.encoder_folder.import_encoder` fails.
     """
     if is_model(run) or model_folder(run) is not None:
-        # Imported here, because other networks need neither configs nor a run's lock.
+        # Imported only here, because other networks need neither configs nor a run's lock.
         from sce_video.inference.encoders.encoder_folder import run_of_model
 
         run = run_of_model(str(run))
@@ -126,7 +126,7 @@ def read_network(checkpoint: str | Path, config: str | Path | None) -> StoredNet
     if config is None:
         stored, source = stored_config(content, checkpoint), f"the config in {checkpoint}"
         return StoredNetwork(checkpoint, content, stored, source, trusted=False)
-    # Imported here, because it imports mmengine's runner, which other networks do not need.
+    # Imported only here, because it imports mmengine's runner, which other networks do not need.
     from sce_video.engine.config.load import load_config
 
     given = load_config(config).to_dict()
@@ -191,7 +191,7 @@ def untrained_model(
 
 def _untrained(settings: ModelSettings, device: torch.device) -> nn.Module:
     # Keep the caller's random numbers unchanged. The network is built on the CPU, so the GPU
-    # generators are neither saved nor seeded.
+    # generators need neither saving nor seeding.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         encoder = _built(settings)
@@ -239,10 +239,9 @@ def build_model(
         # An untrusted config may describe terabytes, so limit the size to the weights in the file.
         with bounded_network(weights):
             encoder = _built(settings)
-    except Exception as error:  # a network may raise any error for a wrong argument
+    except Exception as error:  # wrong arguments may raise any error
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
-    # Names have no prefix in a file that contains only a backbone (tools/convert without
-    # --add-prefix).
+    # In a file with only a backbone, names have no prefix (tools/convert without --add-prefix).
     if not any(key.startswith(_PREFIX) for key in weights):
         own = (key.removeprefix(_PREFIX) for key in encoder.state_dict())
         parts = {key.partition(".")[0] for key in own}
@@ -285,7 +284,8 @@ def select_device(device: str | torch.device | None) -> torch.device:
 def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:
     """Measure D with a small clip of zeros or, if the network refuses it, one of the crop size."""
     message = ""
-    # A small clip is cheap, but a ViT with learned positions accepts only its own size.
+    # Try a small clip first, because it is fast. A ViT with learned positions accepts only its own
+    # size.
     for size in (32, settings.crop_size):
         clip = torch.zeros(1, 3, settings.num_frames, size, size, device=device)
         try:

@@ -15,9 +15,9 @@ from sce_video.datasets.transforms import cut_views
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.tensors import cudnn_benchmark
 
-# malloc returns larger blocks to the system after each use, and the system zeroes every page again.
-# On a CPU, cutting 30 views of 8 x 256 x 256 at once takes six times as long as cutting 10 at a
-# time.
+# Limit the chunks, because malloc returns larger blocks to the system after each use, and the
+# system zeroes every page again. On a CPU, cutting 30 views of 8 x 256 x 256 at once takes six
+# times as long as cutting 10 at a time.
 _MAX_BYTES_ON_CPU = 24 * 2**20
 
 #: Function that maps normalised views (n, 3, T, H, W) to rows (n, C).
@@ -27,23 +27,23 @@ ViewFunction = Callable[[Tensor], Tensor]
 class Batch(TypedDict, total=False):
     """Batch of :func:`sce_video.collate_views`, or of a dataset's own collate function."""
 
-    #: Samples from ``PackVideo``, from which the views are cut.
+    #: Samples from ``PackVideo``, from which the views are cut here.
     videos: Sequence[PackedSample]
-    #: Instead of ``videos``, V uint8 tensors (N, T, H, W, 3) of views.
+    #: Views that are already cut, as V uint8 tensors (N, T, H, W, 3). They replace ``videos``.
     inputs: list[Tensor]
-    #: (N,) int64.
+    #: Sample numbers in the dataset, (N,) int64.
     index: Tensor
-    #: (N,) int64; -1 means no label.
+    #: Class numbers, (N,) int64; -1 means no label.
     label: Tensor
-    #: (N,) int64.
+    #: Random seeds of the samples, (N,) int64.
     seed: Tensor
-    #: Boxes (n, 4) of the persons in each of the N key frames.
+    #: Boxes (n, 4) of the people in each of the N key frames.
     boxes: list[Tensor]
-    #: (path, error) of files that could not be decoded.
+    #: Path and error of each file that could not be decoded.
     failures: list[tuple[str, str]]
-    #: Number of frames in which the decoder concealed errors, if a job requests it.
+    #: Number of frames in which the decoder concealed errors. Only embedding jobs provide it.
     damaged: int
-    #: Duration of the video in seconds, if a job requests it.
+    #: Duration of the video in seconds. Only embedding jobs provide it.
     duration: float
 
 
@@ -63,7 +63,8 @@ class BatchRows(NamedTuple):
     counts: list[int] | None = None
 
 
-#: Function that maps the model, without wrapper and in eval mode, and a batch to the batch's rows.
+#: Function that computes the rows of a batch, given the model (in eval mode, without a wrapper) and
+#: the batch.
 RowFunction = Callable[[Any, Batch], BatchRows]
 
 
@@ -107,7 +108,7 @@ def rows_of_batch(model: Any, batch: Batch, function: RowFunction) -> PartialRow
     """
     failures = batch.get("failures", [])
     part = PartialRows(failures=[(str(path), str(why)) for path, why in failures])
-    if len(batch["index"]) > 0:  # without inputs, all samples of the batch were skipped
+    if len(batch["index"]) > 0:  # if it is empty, all samples were skipped
         values, part.num_views, central, counts = function(model, batch)
         part.values = [values] if len(values) else []
         part.central = [central] if central is not None else []
@@ -133,7 +134,7 @@ def view_chunks(
     if on_cpu:
         bytes_per_view = video["positions"].shape[1] * 3 * math.prod(video["crop_size"])
         max_views = min(max_views, max(1, _MAX_BYTES_ON_CPU // bytes_per_view))
-    # Views are numbered clip by clip, so a clip's crops follow each other.
+    # Views are numbered clip by clip, so all crops of a clip are consecutive.
     total = len(video["positions"]) * len(video["offsets"])
     parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
     if on_cpu:
@@ -146,7 +147,7 @@ def _cut_on_device(
     video: PackedSample, device: torch.device | str, parts: list[tuple[int, int]]
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
-    # Overlapping clips and crops share frames, so transfer each frame to the device once, as uint8.
+    # Overlapping clips and crops share frames, so transfer each frame only once, as uint8.
     frames = video["frames"].to(device, non_blocking=True)
     positions = video["positions"].to(device, non_blocking=True)
     offsets, (height, width) = video["offsets"].tolist(), video["crop_size"]
@@ -176,9 +177,9 @@ def rows_of_views(model: Any, batch: Batch, function: ViewFunction, max_views: i
     preprocessor = model.data_preprocessor
     if "videos" not in batch:
         inputs = preprocessor(batch, False)["inputs"]
-        if torch.is_tensor(inputs):  # a recogniser's (N, V, 3, T, H, W)
+        if torch.is_tensor(inputs):  # (N, V, 3, T, H, W) for a recogniser
             inputs = inputs.unbind(dim=1)
-        # Run one forward pass for the n-th views of all samples in the batch.
+        # Each forward pass computes the n-th views of all samples in the batch.
         return list(torch.stack([function(view).float() for view in inputs], dim=1))
     rows = []
     for video in batch["videos"]:
@@ -224,14 +225,14 @@ def mean_representation(
                 return model(inputs=[view], mode="tensor")[0]
 
         videos = rows_of_views(model, batch, represent, max_views)
-        if clips:  # views are numbered clip by clip; earlier cut views have one crop
+        if clips:  # clip by clip; views cut earlier have one crop per clip
             crops = [1] * len(videos)
             if "videos" in batch:
                 crops = [len(video["offsets"]) for video in batch["videos"]]
             pairs = zip(videos, crops, strict=True)
             parts = [views.unflatten(0, (-1, n)).mean(dim=1).cpu() for views, n in pairs]
             return BatchRows(torch.cat(parts), max(map(len, videos)), counts=[*map(len, parts)])
-        # Videos may have different numbers of views, so each has its own mean.
+        # Average each video separately, because videos may have different numbers of views.
         mean = torch.stack([views.mean(dim=0) for views in videos]).cpu()
         return BatchRows(mean, max(map(len, videos)))
 
@@ -250,12 +251,12 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
         def probabilities(view: Tensor) -> Tensor:
             with torch.autocast(view.device.type, dtype, enabled=dtype != torch.float32):
                 logits = model(inputs=view.unsqueeze(1), mode="tensor", stage="head")
-            # Use float32 at any precision, because the scores are summed over views.
+            # Convert to float32 at any precision, because the scores are summed over views.
             return logits.float().softmax(dim=-1).flatten(1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
-        # If the views were cut earlier, clips and crops are not distinguished, so take the middle
-        # view.
+        # Views that were cut earlier do not distinguish clips from crops, so the middle view counts
+        # as central.
         central = [len(videos[0]) // 2] * len(videos)
         if "videos" in batch:
             central = [central_view(video) for video in batch["videos"]]
@@ -271,11 +272,12 @@ def box_scores(dtype: torch.dtype = torch.float32) -> RowFunction:
 
     def function(model: Any, batch: Batch) -> BatchRows:
         counts = [len(boxes) for boxes in batch["boxes"]]
-        if sum(counts) == 0:  # no box in any of these key frames
+        if sum(counts) == 0:  # none of these key frames has a box
             return BatchRows(torch.empty(0, 0), 1, counts=counts)
         data = model.data_preprocessor(batch, False)
         mixed = torch.autocast(data["inputs"].device.type, dtype, enabled=dtype != torch.float32)
-        # Key frames come in many sizes, and cuDNN would try all algorithms for each of them.
+        # Turn the benchmark off. Key frames have many sizes, and cuDNN would try all algorithms for
+        # each size.
         with mixed, cudnn_benchmark(False):
             scores = model(**data, mode="tensor")
         return BatchRows(scores.float().cpu(), 1, counts=counts)

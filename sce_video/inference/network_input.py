@@ -39,26 +39,25 @@ _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
 _IMAGES = ("LoadImage",)
-#: Clip duration in seconds for image networks, which use one frame per clip. Frames one second
-#: apart differ visibly.
+#: Clip duration in seconds for image networks, which use one frame per clip. Frames that are one
+#: second apart differ visibly.
 _IMAGE_CLIP_DURATION = 1.0
-#: Config parts that may contain test transforms: ``<part>_dataloader`` and ``<part>_pipeline``
+#: Parts of a config that may contain test transforms: ``<part>_dataloader`` and ``<part>_pipeline``
 _TEST_PARTS = ("test", "val", "evaluation", "gallery")
-#: Test transforms that crop, with the argument that contains the size
+#: Test transforms that crop, and the argument of each that contains the size
 TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size"}
 TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
-#: Test crop for each training crop (columns Res_p and Res_e of the paper's tables). Others are
-#: kept.
+#: Test crop for each training crop (Res_p and Res_e in the paper's tables). Other crops are kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
 #: Largest number of clips per video in a test. The paper's tests use 10.
 _MAX_CLIPS = 1000
-#: If test crop / training crop exceeds this ratio, one of them was overridden.
+#: Largest ratio of test crop to training crop. If it is exceeded, one of them was overridden.
 _MAX_CROP_RATIO = 1.5
-#: Limits on a clip. They exceed any network's needs, but bound the memory that a file can request.
+#: Limits on a clip, far above any network's needs. They bound the memory that a file can request.
 _LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
 #: Maximum number of pixels in a clip, in addition to the other limits
 _MAX_CLIP_PIXELS = 2**28
-#: Ways to resize a frame, see :class:`ModelSettings`
+#: Ways to resize a frame, described in :class:`ModelSettings`
 RESIZES = ("linear", "bilinear", "bicubic", "square", "square_bicubic", "network")
 
 
@@ -121,7 +120,7 @@ class ModelSettings:
     def to_dict(self) -> dict[str, object]:
         """Return the settings as JSON data, from which :meth:`from_dict` restores them."""
         plain = json.loads(json.dumps(asdict(self)))  # converts tuples to lists
-        if self.resize == "linear":  # older files have no such key, and hashes must not change
+        if self.resize == "linear":  # older files lack this key, and their hashes must not change
             del plain["resize"]
         return plain
 
@@ -157,7 +156,7 @@ def settings_from_config(cfg: Mapping[str, Any], trusted: bool = False) -> Model
     mean, std = _normalisation(cfg)
     train = list(_transforms(cfg, "train"))
     test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
-    # Prefer the clip that the network was trained with, because a test may sample other clips.
+    # Prefer the clip with which the network was trained, because a test may sample other clips.
     names = {name for name, _ in train + test}
     image = bool(names & set(_IMAGES)) and not names & {*_CLIPS, *_SEGMENTS}
     clip_duration, num_frames = _clip(train + test, image)
@@ -210,7 +209,7 @@ def _transforms(cfg: Mapping[str, Any], part: str) -> Iterator[tuple[str, dict]]
     for place in (f"{part}_dataloader", f"test_cfg.{part}_dataloader"):
         node = at(cfg, place, dict)
         while node is not None and "pipeline" not in node:
-            node = at(node, "dataset", dict)  # a wrapper such as RepeatDataset contains a dataset
+            node = at(node, "dataset", dict)  # unwrap e.g. a RepeatDataset
         pipelines.append(at(node, "pipeline"))
     pipelines.append(at(cfg, f"{part}_pipeline"))
     # The config may be untrusted, so skip everything that is not a transform.
@@ -239,7 +238,7 @@ def _clip(transforms: list[tuple[str, dict]], image: bool) -> tuple[float | None
 def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tuple[int, int]:
     """Return the short side and the crop side."""
     short_side = None
-    # Training at another size through --cfg-options leaves the old crop in the test pipeline.
+    # If --cfg-options changed the training size, the test pipeline still has the old crop.
     for name, transform in test:
         size = at(transform, "size")
         if name == "ResizeShortSide":
@@ -256,7 +255,7 @@ def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tu
             f"the config's pipelines have no crop ({', '.join([*TEST_CROPS, *TRAIN_CROPS])})"
         )
     size = _TEST_SIZE_OF.get(trained, trained)
-    # Image networks are tested at their training crop. The short side is 8/7 of the crop (MoCo).
+    # Image networks are tested at their training crop, with a short side of 8/7 of the crop (MoCo).
     return size, trained if image else size
 
 
@@ -462,7 +461,7 @@ def view_steps(
     return [clips, DecodeSharedFrames(), *resize, pack_step(settings, num_crops)]
 
 
-#: Video as a path, or as frames (T, H, W, 3) uint8 RGB
+#: A video: a path, or frames (T, H, W, 3) in uint8 RGB
 Video = str | os.PathLike | np.ndarray | Tensor
 
 
@@ -473,7 +472,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
         ValueError: If there are no videos, or an array is empty or not (T, H, W, 3) uint8.
         FileNotFoundError: If a file does not exist.
     """
-    # Paths and arrays are sequences (of letters or frames), but not lists of videos.
+    # Paths and arrays are sequences (of letters and of frames), but they are not lists of videos.
     single = isinstance(videos, str | os.PathLike)
     if single or (isinstance(videos, np.ndarray | Tensor) and videos.ndim != 5):
         videos = [videos]
@@ -507,7 +506,7 @@ def checked_frames(item: Any, position: int) -> np.ndarray:
         raise ValueError(f"{name} must be (T, H, W, 3), got shape {shape}{advice}")
     if 0 in shape:
         raise ValueError(f"{name} is empty, shape {shape}")
-    # Do not guess the scale, because 0..1 and 0..255 cannot be distinguished in a dark video.
+    # Do not guess the scale. In a dark video, 0..1 and 0..255 cannot be distinguished.
     if array.dtype != np.uint8:
         advice = "convert it to uint8"
         if array.dtype.kind == "f":

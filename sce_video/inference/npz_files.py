@@ -19,32 +19,33 @@ import numpy as np
 from sce_video.utils.files import atomic_file, regular_file
 from sce_video.utils.records import at
 
-#: Alignment of array data in bytes, which memory mapping requires
+#: Alignment in bytes of array data, as memory mapping requires
 _ALIGNMENT = 64
-#: Members smaller than this are read, because mapping them saves nothing.
+#: Smaller members are read instead of mapped, because mapping them saves nothing.
 _MAPPED_BYTES = 1 << 20
 #: Number of bytes in the fixed part of a zip member's header
 _LOCAL_HEADER = 30
 #: Number of bytes in a zip member's record of 64-bit sizes
 _ZIP64_RECORD = 20
-#: Id of the zip extra field used for padding, as in Android's zipalign
+#: Id of the zip extra field that we use for padding, as Android's zipalign does
 _PADDING_FIELD = 0xD935
 # Limits far above any real array file, which protect against files that exhaust memory.
 #: Largest ratio of a file's decompressed size to its size
 _MAX_EXPANSION = 100
-#: Decompressed bytes allowed in addition, so that small files of equal values can be read
+#: Number of decompressed bytes that is always allowed, so that files of equal values can be read
 _SMALL_BYTES = 1 << 26
-#: Largest number of arrays in a file
+#: Maximum number of arrays in a file
 _MAX_MEMBERS = 1000
-#: Largest length of an array's axis
+#: Maximum length of an array's axis
 _MAX_SIDE = 2**40
-#: Number of bytes kept in memory while writing an array from an iterator
+#: Number of bytes to collect in memory while writing an array from an iterator
 BLOCK_BYTES = 8 << 20
 #: Number of array bytes per checksum. Using a single row reads at least this many bytes.
 DIGEST_BYTES = 1 << 18
 #: Suffix of the member that contains an array's checksums
 _DIGESTS = ".crc32"
-#: A file's arrays by name: an ``np.ndarray``, or a :class:`CheckedArray` if it is read lazily
+#: Arrays of a file by name. An array is a :class:`CheckedArray` if it is read lazily, otherwise an
+#: ``np.ndarray``.
 Arrays = dict[str, Any]
 
 
@@ -180,7 +181,7 @@ def write_npz(
     """
     if Path(path).suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
-    # Replace the file instead of changing it, because readers may have mapped the old one.
+    # Write a new file instead of changing the old one, because readers may have mapped it.
     with atomic_file(path) as unfinished:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
             for name, array in arrays.items():
@@ -193,7 +194,8 @@ def write_npz(
 def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray | RowStream) -> _Digests:
     """Write an array with alignment, and return the checksums of its bytes."""
     info = zipfile.ZipInfo(f"{name}.npy")
-    # A zip extra field (id, length, bytes) pads the header to align the data after it.
+    # An extra field of the zip format (id, length, bytes) pads the header, so that the data after
+    # it is aligned.
     before = archive.start_dir + len(info.filename.encode())
     length = -(before + _LOCAL_HEADER + _ZIP64_RECORD + 4) % _ALIGNMENT
     info.extra = struct.pack("<HH", _PADDING_FIELD, length) + bytes(length)
@@ -242,14 +244,14 @@ def read_npz(
     """
     arrays: Arrays = {}
     try:
-        # Check the format first, because np.load would also accept a single .npy file.
+        # Check the format first, because np.load also accepts single .npy files.
         with open(path, "rb", opener=regular_file) as file:
             if not zipfile.is_zipfile(file):
                 raise ValueError("not an .npz archive, or truncated")
         with np.load(path, allow_pickle=False) as stored:
             members, size = stored.zip.infolist(), os.path.getsize(path)
             total = sum(info.file_size for info in members)
-            # In a decompression bomb, the members are far larger than the file.
+            # The members of a decompression bomb are far larger than its file.
             if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
                 raise ValueError(
                     f"its {len(members)} members unpack to {total:,} bytes, but the file has only "
@@ -290,7 +292,7 @@ def _member_header(
         stored = info.file_size - member.tell()
     if dtype.hasobject:
         raise ValueError(f"{name!r} contains Python objects. Object arrays are never unpickled")
-    # Check each side before the product, which could overflow to a size that matches.
+    # Check each side before the product, which could overflow and match the size by coincidence.
     if not all(0 <= side <= _MAX_SIDE for side in shape):
         raise ValueError(f"{name!r} has the impossible shape {shape}")
     size = math.prod(shape) * dtype.itemsize
@@ -314,11 +316,11 @@ def _members(path: str | Path, stored: np.lib.npyio.NpzFile, lazy: Collection[st
         if offset is None:
             arrays[name] = stored[name]
             continue
-        # Copy-on-write protects the file if a tensor that shares the memory is modified.
+        # Copy-on-write protects the file if somebody modifies a tensor that shares the memory.
         layout: Any = (offset, shape, "F" if fortran else "C")
         arrays[name] = np.memmap(path, dtype, "c", *layout)
         if name not in lazy:
-            with archive.open(info) as member:  # zipfile compares the checksum at the end
+            with archive.open(info) as member:  # zipfile verifies the checksum at the end
                 while member.read(1 << 20):
                     pass
     for name in [name for name in arrays if name.endswith(_DIGESTS)]:
@@ -335,10 +337,10 @@ def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:
         return None
     with open(path, "rb", opener=regular_file) as file:
         file.seek(info.header_offset)
-        # Name and extra-field lengths in the local header may differ from the directory's.
+        # Name and extra-field lengths in the local header may differ from those in the directory.
         name_length, extra_length = struct.unpack("<HH", file.read(_LOCAL_HEADER)[26:30])
         file.seek(name_length, os.SEEK_CUR)
-        # Map only files of write_npz, because other programs may change a file in place.
+        # Map only files written by write_npz, because other programs may change files in place.
         if struct.pack("<H", _PADDING_FIELD) not in file.read(extra_length):
             return None
         if np.lib.format.read_magic(file) != (1, 0):

@@ -21,9 +21,9 @@ from sce_video.engine.weights import checked_parts, test_settings
 from sce_video.inference.network_input import TEST_CROPS, ModelSettings, settings_from_config
 from sce_video.utils.records import at
 
-#: Keys that describe the recipe's dataset, which are dropped because a test has its own data.
+#: Keys that describe the recipe's dataset. They are dropped, because a test has its own data.
 _OF_THE_DATA = ("ann_file", "block_size", "class_file", "data_root", "storage_options")
-#: Keys in a result that describe its recipe, as plain data.
+#: Keys with which a result describes its recipe, as plain data.
 _CLAIMS = ("benchmark", "split")
 
 
@@ -92,7 +92,7 @@ def _loader(loader: Any, settings: ModelSettings) -> dict[str, object]:
         raise ValueError(f"a loader must be a dict with a dataset, got {loader!r:.100}")
     dataset = checked_parts({k: v for k, v in dataset.items() if k not in _OF_THE_DATA})
     if at(dataset, "type") == "LanceVideoDataset":
-        dataset["type"] = "VideoDataset"  # a test on a table sets the type itself
+        dataset["type"] = "VideoDataset"  # a test on a table will set the type itself
     for _, step in walk_dicts(dataset, ()):
         kind = at(step, "type", str)
         if kind in TEST_CROPS:

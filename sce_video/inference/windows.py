@@ -32,24 +32,25 @@ from sce_video.inference.network_input import (
     resize_steps,
 )
 
-#: Share of a window's frames that must exist. In a damaged file, the nearest frames replace missing
-#: ones.
+#: Minimum fraction of a window's frames that must exist. In a damaged file, missing frames are
+#: replaced by the nearest ones.
 _FRACTION_NEEDED = 0.75
-#: Number of seconds by which a video may be shorter than its container states, to allow for rounded
-#: durations.
+#: Maximum number of seconds by which a video may be shorter than its container states, because
+#: durations are rounded.
 _CUT_OFF = 0.5
 # Settings of find_cuts, which compares the frames' colour histograms. We chose them by hand.
 #: Side in pixels to which a frame is downscaled before its colours are counted.
 _SIDE = 32
 #: Number of histogram bins per colour channel.
 _BINS = 8
-#: Smallest share of colours that change at a cut, as half the L1 distance between two histograms.
+#: Smallest change at a cut: the fraction of colours that change, computed as half the L1 distance
+#: of two histograms.
 _LEAST_CHANGE = 0.3
-#: Smallest ratio of the change at a cut to the changes between neighbouring frames.
+#: Smallest ratio of the change at a cut to the changes between the frames around it.
 _LEAST_RATIO = 3.0
-#: Number of neighbouring frames on either side of a cut for this comparison.
+#: Number of frames on either side of a cut for this comparison.
 _AROUND = 6
-#: Shortest duration of a shot in seconds.
+#: Minimum duration of a shot in seconds.
 _SHORTEST_SHOT = 0.5
 
 
@@ -85,7 +86,7 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
     import cv2
 
     times: list[float] = []
-    found: list[float] = []  # half the L1 distance of the histograms of each frame and the next
+    found: list[float] = []  # half the L1 distance of each frame's histogram to the next
     before = None
     for numbers, frames in reader.stream(np.arange(len(reader.timestamps)), patience):
         times += reader.timestamps[numbers].tolist()
@@ -136,8 +137,8 @@ def windows_of_reader(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Features:
     """Compute features of windows with these spans. Errors are as in :func:`embed_windows`."""
-    # Allocate one array at the beginning. A small memory block per window, between the network's
-    # large blocks, would keep malloc from reusing the large ones.
+    # Allocate one array at the beginning. If every window allocated a small block between the
+    # network's large blocks, malloc could not reuse the large ones.
     features = np.empty((len(spans), network.row_size), dtype=np.float32)
     kept = np.zeros(len(spans), dtype=bool)
     for i, sample in enumerate(pack_windows(network, reader, spans, options)):
@@ -184,14 +185,16 @@ def pack_windows(
                 num_clips=options.num_clips,
             )
 
-    # Plan twice, because plans for windows every half second of a whole day take gigabytes. The
-    # first pass finds the frames that any window needs, so that each is decoded and resized once.
+    # Plan twice instead of keeping the plans, because a day of windows at half-second steps would
+    # need gigabytes. The first pass finds all frames that are needed, so that each is decoded and
+    # resized once.
     needs = np.zeros(len(reader.timestamps), dtype=bool)
     earliest = np.empty(len(spans), dtype=np.int64)
     for i, clips in enumerate(planned()):
         frames = np.concatenate([clip.frames for clip in clips])
         needs[frames], earliest[i] = True, frames.min()
-    # A later window may need a frame that this one does not need.
+    # Keep a frame until no later window needs it. Later windows may need earlier frames than this
+    # window does.
     earliest = np.minimum.accumulate(earliest[::-1])[::-1]
     steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
 
@@ -236,7 +239,7 @@ def window_views(
     there = needed[known]
     nearest = there[np.abs(there[None] - needed[:, None]).argmin(axis=1)]
     frames = np.stack([held[number] for number in nearest.tolist()])
-    # Keep each frame only once, even if clips of a window share it.
+    # Store each frame only once, even if several clips of the window share it.
     positions = np.searchsorted(needed, np.stack([clip.frames for clip in clips]))
     view = LazyView(ArrayFrames(frames), np.arange(len(frames)))
     return {"views": [view], "positions": positions, "label": -1, "index": 0, "seed": 0}

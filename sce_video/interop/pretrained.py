@@ -37,7 +37,7 @@ def load_network(
 
     Arguments and errors are the same as in :func:`~sce_video.inference.model.load_model`.
     """
-    checkpoint = checkpoint_of(checkpoint)  # only once, because it may import a transformers model
+    checkpoint = checkpoint_of(checkpoint)  # once, because this may import a transformers model
     try:
         return load_classifier(checkpoint, config, device)
     except NoClassifierError:
@@ -115,7 +115,7 @@ def network_config(network: Network) -> JsonObject:
         "classifier": classifier,
         "feature_size": feature_size,
         "provenance": {
-            "checkpoint": path.rstrip("/").rpartition("/")[2],  # omit the user's folder
+            "checkpoint": path.rstrip("/").rpartition("/")[2],  # leave out the user's folders
             **provenance,
             "software": {"sce_video": __version__, "torch": torch.__version__},
         },
@@ -192,7 +192,7 @@ def pretrained_folder(
             found = snapshot_download(
                 os.fspath(name), revision=revision, allow_patterns=files, **download
             )
-        except Exception as error:  # huggingface_hub and its HTTP client raise many errors
+        except Exception as error:  # the hub's client raises many kinds of errors
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ValueError(
                 f"there is no local folder {name}, and it cannot be downloaded from the hub: "

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sce_video.utils.tensors import to_device
 
-# Kernel size per axis in pixels, which does not depend on the frame size. Source: the authors' code
+# Kernel size per axis in pixels. As in the authors' code, it does not depend on the frame size
 # (juliendenize/eztorch, eztorch/configs/transform/contrastive).
 BLUR_KERNEL = 23
 
@@ -34,7 +34,7 @@ def gaussian_blur(x: Tensor, sigma: Tensor) -> Tensor:
     largest possible kernel, with ``2 * size - 1`` taps. An axis with one pixel is not blurred.
     """
     N, C, T, H, W = x.shape
-    # Every frame and channel is a separate channel of one depthwise 2-D convolution.
+    # Treat every channel of every frame as a separate channel of one depthwise 2-D convolution.
     planes = x.reshape(1, N * C * T, H, W)
     for size, across in ((W, False), (H, True)):
         radius = min(BLUR_KERNEL // 2, size - 1)
@@ -58,7 +58,7 @@ def rgb_to_grey(x: Tensor) -> Tensor:
 
 def luma(red: Tensor, green: Tensor, blue: Tensor) -> Tensor:
     """Return the luma of three channels with the same shape."""
-    # Rec. 601 with the rounding of torchvision's rgb_to_grayscale, whose sum is 0.9999.
+    # Use the rounded Rec. 601 weights of torchvision's rgb_to_grayscale, whose sum is 0.9999.
     return (red * 0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
@@ -80,8 +80,8 @@ def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
 class RotatedHue(NamedTuple):
     """Colours as value, chroma and rotated hue, three tensors of one shape (:func:`adjust_hue`)."""
 
-    value: Tensor  # largest channel
-    chroma: Tensor  # largest channel minus the smallest
+    value: Tensor  # largest of the three channels
+    chroma: Tensor  # largest channel minus smallest channel
     hue: Tensor  # in turns, at least 0
 
     @classmethod
@@ -90,13 +90,14 @@ class RotatedHue(NamedTuple):
         red, green, blue = planes
         value = torch.maximum(torch.maximum(red, green), blue)
         chroma = value - torch.minimum(torch.minimum(red, green), blue)
-        # Hue times chroma, in sixths of a turn: first if blue is the maximum, then green, then red.
+        # Compute hue times chroma, in sixths of a turn, as if blue were the largest channel. Then
+        # overwrite it where green or red is the largest one.
         hue = torch.add(red - green, chroma, alpha=4.0)
         hue = hue.lerp_(torch.add(blue - red, chroma, alpha=2.0), _mask(torch.eq, green, value))
         hue = hue.lerp_(green - blue, _mask(torch.eq, red, value))
-        # The hue of grey pixels, whose chroma is 0, has no effect but must be finite.
+        # Grey pixels have chroma 0, so their hue has no effect, but it must be finite.
         hue.div_(chroma.clamp(min=torch.finfo(chroma.dtype).tiny)).div_(6.0)
-        # +1 keeps the hue positive, so its fractional part equals the modulo.
+        # Adding 1 keeps the hue positive, so that its fractional part equals the modulo.
         return cls(value, chroma, hue.add_(shift + 1.0))
 
     def channel(self, number: int, out: Tensor | None = None) -> Tensor:
@@ -118,9 +119,9 @@ def _mask(compare: Callable[..., Tensor], x: Tensor, other: Tensor | float) -> T
 
 JITTER_PARTS = ("brightness", "contrast", "saturation", "hue")
 
-# First word of the entropy of all draws in this file. NumPy pads entropy with zeros. Without this
-# word, the generator of view 0, default_rng([seed, 0]), would equal default_rng(seed), which the
-# dataset may use for the crop.
+# First word of the entropy for all draws in this file. NumPy pads entropy with zeros. Without this
+# word, the generator of view 0, default_rng([seed, 0]), would therefore equal default_rng(seed),
+# which the dataset may use for the crop.
 _STREAM = 0x56494557
 _DRAWS = 14
 
@@ -200,7 +201,7 @@ class ViewParameters:
         return ViewParameters(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
-# Paper, table tab:augmentations, with colour jitter of strength 1, twice the table's strength.
+# The paper's table tab:augmentations, but with colour jitter of strength 1, twice as strong.
 _STRONG = ViewAugmentation(
     brightness=0.8,
     contrast=0.8,
@@ -306,10 +307,10 @@ def draw_parameters(
     )
 
 
-# Operations on samples, given their rows (N, 5) of factors and sigma.
+# Each operation receives samples and their rows (N, 5) of factors and sigma.
 _OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    # The first three blend with black, with the mean luma of each frame, and with the luma. With a
-    # factor of 1, the input stays the same.
+    # The first three operations blend with black, with the mean luma of each frame, and with the
+    # luma. A factor of 1 leaves the input unchanged.
     "brightness": lambda x, v: (x * v[:, 0].view(-1, 1, 1, 1, 1)).clamp_(0.0, 1.0),
     "contrast": lambda x, v: _blend(x, rgb_to_grey(x).mean((-2, -1), keepdim=True), v[:, 1]),
     "saturation": lambda x, v: _blend(x, rgb_to_grey(x), v[:, 2]),

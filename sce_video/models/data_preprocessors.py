@@ -24,7 +24,7 @@ from sce_video.models.recognizer import ActionDataSample
 from sce_video.registry import MODELS, mmaction_installed
 from sce_video.utils import tensors as reused_memory
 
-#: Collated data of N samples by name, before or after the preparation
+#: Collated data of N samples by name, before or after they are prepared
 Batch = dict[str, Any]
 
 
@@ -118,7 +118,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
                     "data preprocessor does"
                 )
         parameters: list[ViewParameters] | list[None] = [None] * len(clips)
-        if training and self.views and clips:  # a batch of skipped samples has no views
+        if training and self.views and clips:  # there are no views if all samples were skipped
             parameters = self.draw(len(clips[0]), len(clips), data.get("seed"))
         with torch.autocast(self.device.type, enabled=False):
             return [
@@ -170,7 +170,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         """Convert uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""
         clip = self.cast_data(clip).permute(0, 4, 1, 2, 3)
         on_cpu = clip.device.type == "cpu"
-        # Allocate the result in the memory layout of the network.
+        # Allocate the result in the memory layout that the network uses.
         shape = clip.permute(0, 2, 3, 4, 1).shape if self.channels_last else clip.shape
         if on_cpu:
             out = reused_memory.empty(tuple(shape), torch.float32)
@@ -179,15 +179,16 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         out = out.permute(0, 4, 1, 2, 3) if self.channels_last else out
         default = max(1, 2**20 // max(1, clip[:1].numel())) if on_cpu else 32
         chunk_size = self.chunk_size or default
-        # Without augmentation, frames are independent, so blocks of them can be so small (1 MiB in
-        # float32) that they stay in the caches of a CPU.
+        # Without augmentation, frames are independent, so a CPU can process blocks of them that are
+        # small enough for its caches (1 MiB in float32).
         whole = parameters is not None or not on_cpu
         block = clip.shape[2] if whole else max(1, 2**18 // max(1, clip[:1, :, :1].numel()))
         for start in range(0, len(clip), chunk_size):
             rows = slice(start, start + chunk_size)
             for first in range(0, clip.shape[2], max(1, block)):
                 part = (rows, slice(None), slice(first, first + block))
-                # Making uint8 contiguous moves a quarter of the bytes of the converted floats.
+                # Make the data contiguous while it is uint8, so that only a quarter of the bytes
+                # are moved.
                 x = clip[part].contiguous().to(torch.float32).div_(255.0)
                 if parameters is not None:
                     x = augment(x, parameters.rows(rows))

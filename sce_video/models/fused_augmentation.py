@@ -40,20 +40,21 @@ from sce_video.models.augmentation import (
 )
 from sce_video.utils.tensors import to_device
 
-Planes = list[Tensor]  # red, green and blue, (N, T, H, W) each
+Planes = list[Tensor]  # red, green and blue, each (N, T, H, W)
 
-# Columns of the factors and the order of the colour jitter.
+# Column numbers in the factors and in the order of the colour jitter.
 _BRIGHTNESS = JITTER_PARTS.index("brightness")
 _CONTRAST = JITTER_PARTS.index("contrast")
 _SATURATION = JITTER_PARTS.index("saturation")
 _HUE = JITTER_PARTS.index("hue")
 
-# Columns of a stage: a factor and a weight of the luma for each of four blends, then two for hue.
+# Columns of a stage. Each of four blends has a factor and a weight for the luma, and two columns
+# for the hue follow.
 _SHIFT = 8
 _ROTATES = 9  # 1 if the hue is rotated, otherwise 0
 _STAGE_COLUMNS = 10
 
-# Number of clip shapes for which a process compiles kernels, which is torch.compile's limit
+# Number of clip shapes for which a process compiles kernels, which equals torch.compile's limit
 _MOST_SHAPES = 8
 _shapes: set[tuple[int, ...]] = set()
 
@@ -61,12 +62,12 @@ _shapes: set[tuple[int, ...]] = set()
 class Column(IntEnum):
     """First column of each part of a view's parameter table."""
 
-    BEFORE = 0  # stage before contrast
-    AFTER = _STAGE_COLUMNS  # stage after contrast
-    CONTRAST = 2 * _STAGE_COLUMNS  # factor, 1 without effect
+    BEFORE = 0  # first stage, before contrast
+    AFTER = _STAGE_COLUMNS  # second stage, after contrast
+    CONTRAST = 2 * _STAGE_COLUMNS  # factor; 1 has no effect
     GREY = 2 * _STAGE_COLUMNS + 1  # 1 if the operation is applied, otherwise 0
-    SOLARISE = 2 * _STAGE_COLUMNS + 2  # like GREY
-    FLIP = 2 * _STAGE_COLUMNS + 3  # like GREY
+    SOLARISE = 2 * _STAGE_COLUMNS + 2  # 1 or 0, like GREY
+    FLIP = 2 * _STAGE_COLUMNS + 3  # 1 or 0, like GREY
 
 
 @functools.cache

@@ -293,7 +293,7 @@ class AttentiveProbeHead(nn.Module):
         self.num_classes = num_classes
         self.in_channels = in_channels
         self.depth = depth
-        # The grid is a buffer, so that a checkpoint records the settings with which it was trained.
+        # Register the grid as a buffer, so that a checkpoint records the settings of its training.
         self.register_buffer("points", torch.tensor(grid, dtype=torch.float64))
         first = AttentiveProbe(in_channels, num_classes, num_heads, depth, mlp_ratio)
         self.probes = nn.ModuleList(copy.deepcopy(first) for _ in grid)
@@ -337,7 +337,7 @@ class AttentiveProbeHead(nn.Module):
         Raises:
             ValueError: If the features have a gradient.
         """
-        # A backbone with gradients would be trained by the sum of all probes' losses.
+        # Gradients would train the backbone on the sum of all probes' losses.
         if features.requires_grad:
             raise ValueError(
                 "an attentive probe needs a frozen backbone, but this one has gradients. "
@@ -348,7 +348,7 @@ class AttentiveProbeHead(nn.Module):
         probes: list[Any] = list(self.probes) if one is None else [self.probes[one]]
         if self.depth > 1:
             pooled = [attend(probe.blocks(tokens), probe.keys()) for probe in probes]
-        else:  # all probes use the same tokens, so a single product reads them only once
+        else:  # all probes use the same tokens, so read them in a single product
             keys = torch.cat([probe.keys() for probe in probes])
             pooled = list(attend(tokens, keys).chunk(len(probes), dim=1))
         logits = [probe.classify(x) for probe, x in zip(probes, pooled, strict=True)]
@@ -369,7 +369,7 @@ class AttentiveProbeHead(nn.Module):
         """
         logits = self(features)
         labels = sample_labels(data_samples, logits.device)
-        # If a probe diverges, the sum becomes NaN, but not the gradients of the other probes.
+        # If one probe diverges, the sum becomes NaN, but the other probes' gradients stay valid.
         losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])
         values = losses.detach()
         return {"loss": losses.sum(), "ce_min": values.min(), "ce_max": values.max()}

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Colour map of matplotlib in which equal steps look equal (Smith and van der Walt).
+#: Name of a matplotlib colour map in which equal steps look equal (Smith and van der Walt).
 _COLOURS = "inferno"
-_HEAT = 0.62  # weight of a cell's colour; the grey frame has the remaining weight
-_MARK = (0, 230, 220)  # colour of a marked frame or cell, which stands out on inferno
-_SIDE = 224  # side of a frame on the page in pixels
+_HEAT = 0.62  # weight of a cell's colour; the rest is the weight of the grey frame
+_MARK = (0, 230, 220)  # colour of a marked frame or cell, which contrasts with inferno
+_SIDE = 224  # side in pixels of a frame on the page
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,14 @@ class MapStrip:
     """Frames of a clip and their maps."""
 
     name: str  # heading, such as the file name
-    note: str  # explains the maps
+    note: str  # explanation of the maps
     frames: np.ndarray  # (n, S, S, 3) uint8 RGB
-    times: np.ndarray | None  # (n,) seconds; None for an image
-    # (n, h, w) number for each cell of each frame; None without maps.
+    times: np.ndarray | None  # (n,) in seconds; None for an image
+    # Value of each cell in each frame, (n, h, w). None if there are no maps.
     maps: np.ndarray | None = None
     marked: int | None = None  # index of the marked frame
     cell: tuple[int, int] | None = None  # row and column of the marked cell in this frame
-    grid: tuple[int, int] | None = None  # (h, w) number of cells; None if no cell is marked
+    grid: tuple[int, int] | None = None  # (h, w), the number of cells; None if no cell is marked
 
     def time_of(self, index: int) -> str:
         """Return the time of a frame as text; ``image`` for an image."""
@@ -100,7 +100,7 @@ class Scale:
 def common_scale(maps: Sequence[np.ndarray], name: str) -> Scale:
     """Return the scale from the smallest to the largest value of all maps."""
     low, high = min(float(m.min()) for m in maps), max(float(m.max()) for m in maps)
-    # If all values are equal, all cells get the darkest colour.
+    # If all values are equal, give all cells the darkest colour.
     spread = max(high - low, 1e-6 * max(1.0, abs(high)))
     return Scale(low, low + spread, name)
 

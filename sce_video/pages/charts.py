@@ -12,9 +12,9 @@ from sce_video.pages.run_record import Row, RunRecord
 from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.utils.records import at
 
-#: Number of bins in a long curve. A wide chart does not have more pixels.
+#: Number of bins in a long curve. Wide charts do not have more pixels than this.
 MAX_BINS = 1000
-#: Largest number of points in a curve that is drawn without bins.
+#: Maximum number of points in a curve that is drawn without bins.
 MAX_POINTS = 2 * MAX_BINS
 
 
@@ -23,7 +23,7 @@ class Points:
     """Curve of n points, or of n bins if the curve is long."""
 
     x: np.ndarray  # iterations, or centres of the bins
-    y: np.ndarray  # values, or means of the bins; NaN without a finite value
+    y: np.ndarray  # values, or means of the bins; NaN if no value is finite
     low: np.ndarray | None = None  # smallest value of each bin; None without bins
     high: np.ndarray | None = None  # largest value of each bin; None without bins
     not_finite: int = 0  # number of logged values that were NaN or infinite
@@ -47,10 +47,10 @@ def reduced(
         return Points(at, np.where(finite, values, np.nan), not_finite=wrong)
     first, last = span or (at[0], at[-1])
     width = (last - first) / MAX_BINS or 1.0
-    # The last iteration is on the upper edge of the last bin, and belongs to that bin.
+    # The last iteration lies on the upper edge of the last bin, so clip its index to that bin.
     bins = np.clip(((at - first) / width).astype(np.int64), 0, MAX_BINS - 1)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    # reduceat reduces from each start to the next one. An empty bin has no start.
+    # reduceat reduces the values from each start to the next one. Empty bins have no start.
     counts = np.add.reduceat(finite.astype(np.float64), starts)
     sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
     low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
@@ -75,9 +75,9 @@ class Kind:
     title: str  # what is drawn
     note: str  # how to read the chart
     names: Mapping[str, str] = field(default_factory=dict)  # labels of the logged values, by name
-    percent: bool = False  # whether the values are fractions, which are drawn in percent
+    percent: bool = False  # whether the values are fractions, which are shown in percent
     online: bool = False  # whether the values come from the online evaluation
-    apart: bool = False  # whether each value has a chart of its own, because magnitudes differ
+    apart: bool = False  # whether each value has its own chart, because magnitudes differ
 
     def title_of(self, name: str) -> str:
         """Return the title of a chart that draws only one value."""
@@ -184,7 +184,7 @@ KINDS = (
     Kind("memory", "GPU memory", "Largest value so far, in MB.", {"memory": "memory"}),
 )
 
-#: Names of the curves by the names of the logged values.
+#: Name of the curve for each logged value.
 LABELS = {name: label for kind in KINDS for name, label in kind.names.items()} | {
     "lr": "learning rate",
     "momentum": "target momentum",
@@ -197,9 +197,9 @@ class Curve:
     """Curve in a chart."""
 
     name: str  # name of the logged value
-    label: str  # text in the legend; in a comparison, the name of the run
+    label: str  # text in the legend, which is the name of the run in a comparison
     points: Points
-    slot: int = 0  # colour of the theme; from 8 on, colours repeat and the line is dashed
+    slot: int = 0  # theme colour; from 8 on, colours repeat and lines are dashed
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _numbers(values: np.ndarray | None) -> list[float | int | None] | None:
     for value in values.tolist():
         if not math.isfinite(value):
             found.append(None)
-        else:  # An integer is shorter in the page: 3 instead of 3.0.
+        else:  # integers take less space in the page: 3 instead of 3.0
             found.append(int(value) if value == int(value) else float(f"{value:.6g}"))
     return found
 

@@ -15,8 +15,8 @@ class ChoiceRow:
     """Row of a candidate or a baseline."""
 
     name: str  # name of the candidate
-    cells: tuple[str, ...]  # text of each column
-    is_floor: bool = False  # whether it is a baseline that any candidate should exceed
+    cells: tuple[str, ...]  # text in each column
+    is_floor: bool = False  # whether it is a baseline that every candidate should exceed
     recommended: bool = False
 
 
@@ -43,14 +43,14 @@ class ChoicePage:
     """Content of the page."""
 
     title: str  # name of the videos
-    sample: str  # sentence about the number and use of the videos
+    sample: str  # sentence about how many videos there are and how they are used
     heading: str  # recommendation in a few words
     command: str  # next command to run; empty if none is recommended
     reasons: Sequence[str]  # sentences that explain the recommendation
     notes: Sequence[str]  # remarks about the sample
     table: ChoiceTable  # the candidates
     best: str  # name of the best candidate; empty without labels
-    differences: ChoiceTable  # points by which the best candidate exceeds each other one
+    differences: ChoiceTable  # percentage points by which the best candidate exceeds each other one
     parts: Sequence[Part]  # parts of the page with nearest neighbours
     failures: Sequence[tuple[str, str]]  # path and reason of each video that cannot be decoded
 

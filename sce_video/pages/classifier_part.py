@@ -19,11 +19,12 @@ from sce_video.pages.run_record import RunRecord, RunResult
 from sce_video.utils.records import at
 from sce_video.utils.run_files import PROBE, RESULTS
 
-#: Largest number of classes for which the confusion matrix is drawn. More would be unreadable.
+#: Maximum number of classes for which the confusion matrix is drawn. With more classes, it would be
+#: unreadable.
 _MAX_CLASSES = 30
-#: Largest number of listed pairs of confused classes.
+#: Maximum number of confused pairs of classes to list.
 _MAX_PAIRS = 20
-#: Largest number of mistakes that are shown as clips.
+#: Maximum number of mistakes to show as clips.
 _MISTAKES = 12
 
 
@@ -60,7 +61,7 @@ class Mistake(NamedTuple):
     """Wrongly classified video."""
 
     row: int
-    predicted: int  # class with the best score
+    predicted: int  # class with the highest score
     score: float  # score of this class
     own_score: float  # score of the true class
 
@@ -101,8 +102,8 @@ class _Line(NamedTuple):
     name: str
     value: str
     interval: str
-    width: float  # length of the bar, percent
-    low: float  # ends of the interval on the bar, percent
+    width: float  # length of the bar in percent
+    low: float  # ends of the interval on the bar in percent
     high: float
 
 
@@ -175,7 +176,7 @@ def _confusion(rows: Rows, names: Sequence[str]) -> Part:
 class _ShownMistake(NamedTuple):
     """Mistake as the page shows it."""
 
-    name: str  # file name with its folder
+    name: str  # name of the file and its folder
     own: str | None  # true class
     predicted: str | None  # predicted class
     score: str  # score of the predicted class in percent
@@ -190,7 +191,7 @@ def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipRead
     if not found:
         right = f"All {len(rows)} test videos are classified correctly."
         return sentence_part("mistakes", title, right, True)
-    # Creating the page must not cause requests, so videos in an object store are not shown.
+    # Videos in an object store are not shown, because creating the page must not cause requests.
     files = [rows.paths[m.row] for m in found if "://" not in rows.paths[m.row]]
     tiles = ClipTiles(files, max_bytes, reader)
 

@@ -15,10 +15,10 @@ class ShownClip(NamedTuple):
     """Video on the page."""
 
     name: str  # displayed name
-    file: str  # path, or row of a table
+    file: str  # path of a file or of a table row
     fact: str = ""  # text about the clip
-    decision: str = ""  # initial choice on the page; empty if there is nothing to decide
-    quality: Mapping[str, int] = {}  # numbers that are larger for the better video
+    decision: str = ""  # initial choice on the page; empty if there is none
+    quality: Mapping[str, int] = {}  # properties by name; larger numbers are better
 
 
 class ClipRow(NamedTuple):
@@ -27,7 +27,7 @@ class ClipRow(NamedTuple):
     title: str  # heading
     clips: Sequence[ShownClip]
     note: str = ""  # text after the heading
-    beyond: Sequence[str] = ()  # names of videos that belong to the row but are not shown
+    beyond: Sequence[str] = ()  # names of further videos in the row, which are not shown
 
 
 class Choices(NamedTuple):
@@ -38,18 +38,18 @@ class Choices(NamedTuple):
     every other video in the row.
     """
 
-    file: str  # name of the file
+    file: str  # name of the saved file
     names: tuple[str, str, str]  # names of the choices
-    decided: Sequence[tuple[str, str, str]]  # earlier lines, which are kept unless they change
-    best: Mapping[str, str]  # quality by which each button chooses, by the button's text
+    decided: Sequence[tuple[str, str, str]]  # earlier lines, which are kept unless they are changed
+    best: Mapping[str, str]  # for each button's text, the quality by which it chooses
 
 
 class ClipSection(NamedTuple):
     """Section of the page."""
 
-    id: str  # letters and hyphens
+    id: str  # only letters and hyphens
     title: str
-    note: str  # explains what is shown
+    note: str  # explanation of what is shown
     rows: Sequence[ClipRow] = ()
     choices: Choices | None = None
 

@@ -32,7 +32,7 @@ from sce_video.pages.run_record import (
 from sce_video.utils.html_template import render_template
 from sce_video.utils.run_files import EVALUATIONS, METRICS
 
-#: Significance level for the adjusted p-value of a difference.
+#: Significance level for adjusted p-values.
 ALPHA = 0.05
 
 
@@ -40,11 +40,11 @@ ALPHA = 0.05
 class SeedMean:
     """Mean of a metric over runs that differ only in their seed."""
 
-    group: str  # names of the runs
+    group: str  # names of the group's runs
     file: str  # file with the results
     metric: str
     mean: float
-    deviation: float  # standard deviation (n - 1)
+    deviation: float  # standard deviation over runs (divided by n - 1)
     runs: int  # number of runs
 
     @property
@@ -61,15 +61,16 @@ class Difference:
     """Test of one metric for two runs, or groups of seeds, on the same videos."""
 
     file: str  # file with the results
-    metric: str  # a fraction
+    metric: str  # name of a metric whose values are fractions
     first: str  # name of a run, or of a group of runs that differ only in their seed
     second: str
-    change: float  # mean of the second minus mean of the first, as a fraction
-    interval: tuple[float, float] | None  # 95 % interval of the change; None for one unit
+    change: float  # mean of the second minus the mean of the first, as a fraction
+    # 95 % interval of the change. None if there is only one unit.
+    interval: tuple[float, float] | None
     p_value: float  # uncorrected p-value
-    adjusted: float  # p-value after Holm's correction over the pairs of this metric
-    drawn: str  # units of the test: 928 videos, or 336 groups
-    runs: tuple[int, int] = (1, 1)  # numbers of runs in the first and the second
+    adjusted: float  # p-value after Holm's correction over all pairs for this metric
+    drawn: str  # units of the test, such as "928 videos" or "336 groups"
+    runs: tuple[int, int] = (1, 1)  # number of runs in the first and in the second
 
     @property
     def verdict(self) -> str:
@@ -99,7 +100,7 @@ class Chance:
 
     seeds: list[SeedMean] = field(default_factory=list)  # mean over seeds for each group of runs
     differences: list[Difference] = field(default_factory=list)  # tests of all pairs
-    notes: list[str] = field(default_factory=list)  # what could not be tested, and why
+    notes: list[str] = field(default_factory=list)  # what could not be tested and why
 
     @property
     def scope(self) -> list[str]:
@@ -133,9 +134,9 @@ def _p(value: float) -> str:
 
 
 _SEED = "randomness.seed"
-#: Logged values of a step that are averaged over seeds: the loss and signs of a collapse
+#: Logged values that are averaged over seeds: the loss, and values that reveal a collapse
 _LOGGED = ("loss", "h_rank", "h_std")
-#: Values in a row of the online evaluation that are not metrics
+#: Keys in a row of the online evaluation that are not metrics
 _NOT_METRICS = frozenset({"epoch", "iter", "videos", "failures", "seconds", "error"})
 
 
@@ -167,7 +168,7 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
                     families.setdefault(one.metric, []).append(one)
             except ValueError as error:
                 notes.append(f"{' and '.join(names)} are not compared, because {error}.")
-        for family in families.values():  # all pairs for one metric of one file
+        for family in families.values():  # all pairs for one metric in one file
             adjusted = zip(family, holm([one.p_value for one in family]), strict=True)
             differences += [replace(one, adjusted=p) for one, p in adjusted]
     return Chance(_seed_means(groups, files), differences, notes)
@@ -183,7 +184,7 @@ def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     for record in records:
         settings = flattened(record.config)
         seed = settings.pop(_SEED, "")
-        # Runs with the same settings except the seed belong together.
+        # Group runs whose settings are the same except for the seed.
         key = tuple(sorted(settings.items())) if settings else (record.name,)
         found.setdefault(key, []).append((seed, record))
     groups = {}
@@ -304,7 +305,7 @@ def _tests(
         )
         classes = first.labels if first.by_class[column] else None
         parts = paired_differences(a.mean(axis=0), b.mean(axis=0), units, classes)
-        # With several seeds, the test also generalises to other seeds.
+        # If there are several seeds, the test also generalises to other seeds.
         if max(runs) > 1 and len(parts) > 1:
             interval, p_value = seeds_test(a, b, units, classes)
         else:
@@ -346,7 +347,7 @@ def render_comparison(
         }
         for slot, record in enumerate(records)
     ]
-    # Values of each tile by its title, one per run; empty for a run without such a tile.
+    # Values of each tile by its title, one per run. A value is empty if the run lacks the tile.
     standing: dict[str, list[str]] = {}
     for number, record in enumerate(records):
         for tile in tiles(record):

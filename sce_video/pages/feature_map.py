@@ -28,11 +28,11 @@ from sce_video.pages.frames import (
 )
 from sce_video.pages.parts import Part, label_name, render_part, sentence_part
 
-#: Largest number of features for t-SNE and UMAP. For more, they would take minutes.
+#: Maximum number of features for t-SNE and UMAP, which would take minutes for more.
 MAX_NEIGHBOUR_MAP = 3000
-#: Number of principal components from which t-SNE and UMAP start.
+#: Number of principal components that t-SNE and UMAP receive.
 _COMPONENTS = 50
-#: Smallest coordinate of unit vectors that is not just a rounding error.
+#: Largest coordinate of a unit vector that may be just a rounding error.
 _ROUNDING = 1e-5
 
 
@@ -50,7 +50,8 @@ def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
         return found
     centred, directions = _principal_directions(features)
     x = (centred @ directions[:_COMPONENTS].T).float().numpy()
-    # If all features are equal, scikit-learn's t-SNE divides by zero and crashes the process.
+    # Stop if all features are equal, because scikit-learn's t-SNE would divide by zero and crash
+    # the process.
     if np.abs(x).max() <= _ROUNDING:
         return found
     if importlib.util.find_spec("umap") is not None:
@@ -101,7 +102,8 @@ def feature_map_part(
     except ValueError as error:
         return sentence_part(_MAP_ID, _MAP_TITLE, f"There is no map to show: {error}")
     reader = reader or ClipReader()
-    # Choose points with different features. If not all clips fit, the last ones are left out.
+    # Choose points with different features. If not all clips fit, the points that were chosen last
+    # are left out.
     chosen = k_centre_greedy(unit_rows(rows.features), max_clips) if max_clips > 0 else []
     entries = reader.read_all(rows.paths[row] for row in chosen)
     shown = [row for row in chosen if not entries[rows.paths[row]].problem]
@@ -122,7 +124,7 @@ def feature_map_part(
         "seconds": reader.seconds,
         "methods": list(planes),
     }
-    # Percent of the variance that PCA shows, unless all features are equal.
+    # Compute the percentage of the variance that PCA shows, unless all features are equal.
     x = F.normalize(rows.features.float(), dim=1)
     total = float((x - x.mean(dim=0)).square().sum())
     values["kept"] = None
@@ -143,12 +145,12 @@ def _map_data(
     shown: dict[str, dict[str, list[float]]] = {}
     data: dict[str, object] = {"projections": shown, "name": names, "label": labels}
     for name, plane in planes.items():
-        # A ten-thousandth of the range is less than a pixel.
+        # Round to a ten-thousandth of the range, which is less than a pixel.
         spread = max(float(np.ptp(plane, axis=0).max()), 1e-12)
         digits = 4 - int(np.ceil(np.log10(spread)))
         x, y = np.round(np.asarray(plane, np.float64), digits).T.tolist()
         shown[name] = {"x": x, "y": y}
-    # Offer folders as colours only if they differ from the labels.
+    # Offer colours by folder only if the folders differ from the labels.
     pairs = set(zip(labels, groups, strict=True))
     if not len(pairs) == len(set(labels)) == len(set(groups)):
         data["group"] = groups
@@ -195,12 +197,12 @@ def _principal_directions(features: Tensor) -> tuple[Tensor, Tensor]:
 class ShownVideo:
     """Video in a row: the query, or a neighbour with rank and cosine."""
 
-    name: str  # file name with its folder
-    label: str  # name of the class; empty without a label
+    name: str  # name of the file and its folder
+    label: str  # class name; empty if there is no label
     tile: ClipTile
     rank: int = 0  # from 1
     cosine: float = 1.0  # similarity to the query
-    right: bool | None = None  # whether it has the label of the query; None if one is missing
+    right: bool | None = None  # whether its label is the query's label; None if either is missing
 
 
 class ShownRow(NamedTuple):
@@ -251,7 +253,7 @@ def neighbour_rows(
         )
     except ValueError as error:
         return sentence_part(_ROWS_ID, _ROWS_TITLE, f"There are no neighbours to show: {error}")
-    # If there are fewer than k other videos, the similarity of an empty slot is not finite.
+    # If there are fewer than k other videos, some slots are empty. Their similarity is not finite.
     found = [
         (int(query), [(int(i), float(c)) for i, c in zip(others, near, strict=True) if c > -2])
         for query, others, near in zip(chosen, nearest, cosines, strict=True)

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Shortest time in seconds that a strip shows a frame, so that viewers can follow short clips.
+#: Minimum time in seconds for which a strip shows a frame, so that short clips are not too fast.
 _FASTEST = 0.06
-#: Longest time in seconds that a strip shows a frame, so that long clips still move.
+#: Maximum time in seconds for which a strip shows each frame, so that long clips still move.
 _SLOWEST = 0.4
-#: Largest width and height of a clip in a row, CSS pixels.
+#: Maximum width and height of a clip in a row, in CSS pixels.
 _TILE = (132, 110)
-#: Height in pixels, image quality and number of frames of such a clip, best first.
+#: Possible heights in pixels, image qualities and numbers of frames for such a clip, best first.
 _TILE_SIZES = ((120, 65, 16), (96, 60, 12), (84, 50, 10), (64, 45, 8), (48, 40, 6), (48, 40, 1))
 
 
@@ -41,11 +41,11 @@ _TILE_SIZES = ((120, 65, 16), (96, 60, 12), (84, 50, 10), (64, 45, 8), (48, 40, 
 class Strip:
     """Frames of one size, side by side in an image that ``parts.css`` plays."""
 
-    uri: str  # ``data:`` URI of the image; empty if it did not fit into the page
+    uri: str  # ``data:`` URI of the image; empty if the page has no room for it
     count: int  # number of frames
     width: int  # width of a frame in pixels
     height: int
-    seconds: float  # playing time of all frames
+    seconds: float  # playing time of all frames in seconds
 
     @property
     def positions(self) -> list[str]:
@@ -61,13 +61,13 @@ class Strip:
 class Quality(NamedTuple):
     """Size, image quality and number of the frames in a strip."""
 
-    height: int  # largest height in pixels
+    height: int  # maximum height in pixels
     quality: int  # WebP quality, 0 to 100
-    frames: int  # largest number of frames, at equal steps
+    frames: int  # maximum number of frames, at equal steps
 
 
 T = TypeVar("T")
-#: Arguments of matplotlib's ``text``
+#: Keyword arguments of matplotlib's ``text``
 TextStyle = dict[str, Any]
 
 
@@ -128,7 +128,7 @@ def fitting(
     return kept
 
 
-#: Time limit in seconds for a single file.
+#: Time limit in seconds for each file.
 _FILE_SECONDS = 10.0
 
 
@@ -166,9 +166,9 @@ class ClipReader:
             return skipped
         try:
             entry = read_entry(entry, num_frames=1, seconds=min(left, _FILE_SECONDS))
-        except Exception as error:  # A damaged file can cause any error, such as MemoryError.
+        except Exception as error:  # a damaged file can raise any error, e.g. MemoryError
             entry = replace(entry, problem=f"{type(error).__name__}: {error}")
-        # A file is not damaged just because its reading was cut off by the time limit.
+        # If the time limit cut off reading, the file need not be damaged.
         late = left < _FILE_SECONDS and time.monotonic() >= self._end
         return skipped if entry.problem and late else entry
 
@@ -254,7 +254,7 @@ class ClipTiles:
 class SheetRow(NamedTuple):
     """Row of a sheet."""
 
-    frames: Sequence[np.ndarray]  # (H, W, 3), of one shape
+    frames: Sequence[np.ndarray]  # (H, W, 3), all of the same shape
     heading: str = ""
     caption: str = ""  # text below the heading
     below: Sequence[str] = ()  # text below each frame
@@ -264,11 +264,11 @@ def draw_sheet(
     rows: Sequence[SheetRow], title: str = "", note: str = "", right: float = 0.0
 ) -> Figure:
     """Draw rows of frames as a matplotlib figure, with ``right`` inches left free on the right."""
-    from matplotlib.figure import Figure  # Import this only here, because it is slow.
+    from matplotlib.figure import Figure  # imported here because it is slow
 
-    margin, gap = 0.2, 0.04  # inches, like all sizes below
+    margin, gap = 0.2, 0.04  # in inches, like all sizes below
     columns = max(len(row.frames) for row in rows)
-    # All frames get the same width, which is larger if there are few columns.
+    # Give all frames the same width, which is larger if there are few columns.
     cell = max(1.35, min(2.5, (7.0 - 2 * margin - right) / columns))
     width = max(7.0, columns * cell + 2 * margin + right)
     texts: list[tuple[float, float, str, TextStyle]] = []  # left, top, text, style
@@ -277,7 +277,8 @@ def draw_sheet(
 
     def write(text: str, size: float, style: TextStyle) -> None:
         nonlocal top
-        # About 115 letters of one point fit into an inch. A dollar sign would begin a formula.
+        # An inch has room for about 115 letters of one point. Dollar signs are escaped, because
+        # they would begin a formula.
         lines = textwrap.wrap(printable_utf8(text), int((width - 2 * margin) * 115 / size))
         for line in lines:
             texts.append((margin, top, line.replace("$", r"\$"), {**style, "fontsize": size}))

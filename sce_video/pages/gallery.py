@@ -35,17 +35,17 @@ from sce_video.utils.html_template import render_template
 
 #: Default number of frames per video.
 _FRAMES = 4
-_FRAME_HEIGHT = 150  # maximum, in pixels
-_FRAME_WIDTH = 300  # maximum, in pixels
-#: JPEG quality of a frame, 0 to 100. It was chosen by hand, so that pages stay small.
+_FRAME_HEIGHT = 150  # maximum height in pixels
+_FRAME_WIDTH = 300  # maximum width in pixels
+#: JPEG quality of a frame, from 0 to 100. We chose it by hand, so that pages stay small.
 _JPEG_QUALITY = 80
 #: Time limit in seconds for reading a video.
 _READ_SECONDS = 30.0
-#: Number of full-size frames in memory at a time, because they may be large.
+#: Maximum number of full-size frames in memory at a time, because they may be large.
 _READ_AT_ONCE = 8
-#: Length in seconds of the part in the middle of a video that the page plays.
+#: Duration in seconds of the part from the middle of a video that the page plays.
 _PLAYED_SECONDS = 3.0
-#: Frames per second of that part, low because the frames are stored in the page.
+#: Frame rate of this part. It is low, because the frames are stored in the page.
 _PLAYED_RATE = 8
 
 
@@ -55,14 +55,14 @@ class GalleryEntry:
 
     name: str  # displayed name
     file: str  # path
-    frames: list[np.ndarray] = field(default_factory=list)  # at equal steps
+    frames: list[np.ndarray] = field(default_factory=list)  # frames at equal steps
     played: list[np.ndarray] = field(default_factory=list)  # middle 3 s, 8 frames per second
-    duration: float | None = None  # seconds; None for an image or an unreadable file
-    problem: str = ""  # why the file cannot be read
+    duration: float | None = None  # in seconds; None for an image or an unreadable file
+    problem: str = ""  # reason why the file cannot be read
     skipped: bool = False  # whether there was no time to read the file
-    rank: int | None = None  # from 1; None for a query
-    similarity: float | None = None  # cosine with the query; None for a query
-    start: float | None = None  # start of the shown moment in seconds; None for a whole video
+    rank: int | None = None  # rank from 1; None for a query
+    similarity: float | None = None  # cosine similarity to the query; None for a query
+    start: float | None = None  # start of the displayed moment in seconds; None for a whole video
     end: float | None = None
 
     @property
@@ -128,7 +128,7 @@ def read_frames(
             try:
                 parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
                 frames = [small_frame(frame) for part in parts for frame in reader.read(part)]
-            except FrameCountError as error:  # The video has fewer frames than its header states.
+            except FrameCountError as error:  # the video has fewer frames than its header states
                 correction = error.correction
                 continue
             chosen = [frames[i] for i in inverse]
@@ -152,7 +152,7 @@ class _Card(NamedTuple):
     entry: GalleryEntry
     duration: str | None  # None for an image or an unreadable file
     link: str = ""  # link to the file, relative to the gallery
-    played: str = ""  # ``data:`` URI of the player's video
+    played: str = ""  # ``data:`` URI of the video that the page plays
     images: Sequence[str] = ()  # ``data:`` URIs of the frames
 
 
@@ -207,9 +207,8 @@ def encode_clip(frames: Sequence[np.ndarray], fps: float = _PLAYED_RATE, crf: in
     if len(frames) < 2:
         return b""
     buffer = io.BytesIO()
-    height, width = (
-        size // 2 * 2 for size in frames[0].shape[:2]
-    )  # Chroma planes need even sizes.
+    # Round down to even sizes, because the chroma planes need them.
+    height, width = (size // 2 * 2 for size in frames[0].shape[:2])
     if min(height, width) < 2:
         return b""
     with av.open(buffer, "w", format="mp4") as container:

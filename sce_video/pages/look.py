@@ -47,11 +47,11 @@ def look(options: LookOptions) -> LookResult:
     for path in (*options.videos, options.query, options.key):
         check_exists(path, "video or image")
     names = class_names_of(options.classes)
-    # Import this only here, so that a wrong path is reported before torch loads.
+    # Import these modules only now, so that a wrong path is reported before torch loads.
     from sce_video.pages.cell_map_strip import Scale, common_scale, write_maps
 
     found = _look_for_class(options, names) if options.query is None else _look_for_frame(options)
-    # All strips share one scale, so that their colours can be compared.
+    # Use one scale for all strips, so that their colours can be compared.
     if options.scale is None:
         maps = [strip.maps for strip in found.strips if strip.maps is not None]
         scale = common_scale(maps, found.quantity)
@@ -80,7 +80,7 @@ def _look_for_class(options: LookOptions, names: list[str] | None) -> LookResult
             f"{options.checkpoint} --query FILE --key FILE"
         ) from None
     found, shown = LookResult("", "added to the score", [], ""), []
-    # An image network uses one frame of a clip, so several clips show the video.
+    # An image network uses one frame per clip, so use several clips to show the video.
     one_frame = classifier.settings.num_frames == 1 and options.at is None
     clips = options.clips or (options.frames if one_frame else 1)
     for path in options.videos:
@@ -107,7 +107,7 @@ def _look_for_frame(options: LookOptions) -> LookResult:
     from sce_video.inference.model import load_model
     from sce_video.pages.cell_map_strip import describe_grid, similarity_strips
 
-    assert options.query is not None and options.key is not None  # LookOptions.check
+    assert options.query is not None and options.key is not None  # ensured by LookOptions.check
     model = load_model(options.checkpoint, options.config, options.device)
     seen = cell_similarity(
         model,

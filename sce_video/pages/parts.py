@@ -26,11 +26,11 @@ _PACKAGE = "sce_video.pages"
 class Part:
     """Section of a page."""
 
-    id: str  # unique on its page: letters and hyphens
+    id: str  # only letters and hyphens, unique on its page
     title: str  # heading
-    # Content without the heading. It is escaped already, so a template inserts it with ``|safe``.
+    # HTML of the content without the heading. It is already escaped, so templates use ``|safe``.
     html: str
-    first: bool = False  # whether it precedes the curves of a run, because it is most important
+    first: bool = False  # whether it comes before a run's curves, because it matters most
 
 
 def render_part(
@@ -92,5 +92,5 @@ def plotly_library() -> bytes:
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise MissingPackageError("the charts of the page need plotly: pip install plotly")
-    # Read the file, because importing plotly takes almost a second.
+    # Read the file directly, because importing plotly takes almost a second.
     return (Path(spec.origin).parent / "package_data/plotly.min.js").read_bytes()

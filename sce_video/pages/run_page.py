@@ -25,9 +25,9 @@ from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS
 from sce_video.version import __version__
 
-#: Maximum number of entries that are shown from a list, such as class names.
+#: Maximum number of entries shown from a list, for example class names.
 _MAX_CLASSES = 24
-#: Displayed names of the facts about the training set.
+#: Names under which the page shows facts about the training set.
 _DATA_NAMES = {
     "type": "Dataset",
     "samples": "Samples",
@@ -61,7 +61,7 @@ def tiles(record: RunRecord) -> list[Tile]:
     found = []
     if "epoch" in last:
         of = f" of {record.max_epochs}" if record.max_epochs else ""
-        # The training may end some iterations after the last row of the log.
+        # Training may continue for some iterations after the last row of the log.
         reached = max(last["iter"], (record.end and record.end.iter) or 0)
         found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {reached:,}"))
     if "loss" in last:
@@ -86,7 +86,7 @@ def tiles(record: RunRecord) -> list[Tile]:
         found.append(Tile("videos/s", number_text(last["videos_per_s"])))
     if "data_wait" in last:
         found.append(Tile("data wait", f"{100 * last['data_wait']:.0f} %", "of the time"))
-    # A row contains the mean over the steps since the previous row.
+    # Each row contains the mean over the steps since the previous row, so multiply by their number.
     seconds, before = 0.0, 0
     for row in record.scalars:
         seconds += row.get("step_seconds", 0.0) * max(0, row["iter"] - before)
@@ -192,7 +192,7 @@ def metric_text(name: str, value: float) -> str:
 
 
 _PACKAGE = "sce_video.pages"
-#: Largest number of unreadable files that are listed. The page states the number of others.
+#: Maximum number of unreadable files to list. If there are more, the page states how many.
 _MAX_BAD_FILES = 200
 
 

@@ -15,9 +15,9 @@ from sce_video.utils.files import read_json_lines
 from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, BAD_FILES, EVALUATIONS, HISTORY, METRICS
 
-#: State of a run without a log. The other states are defined by ``run.json``.
+#: State of a run that has no log. The other states come from ``run.json``.
 UNKNOWN = "unknown"
-#: Values by name in a line of a log
+#: Values in a log line by name
 Row = dict[str, Any]
 
 
@@ -25,9 +25,9 @@ Row = dict[str, Any]
 class TrainingStart:
     """Start of a training run, from its history. Unknown values are empty."""
 
-    time: float | None = None  # seconds since 1970
+    time: float | None = None  # in seconds since 1970
     model: str = ""  # class of the model
-    resumed_from: str = ""  # checkpoint
+    resumed_from: str = ""  # checkpoint from which the run was resumed
     device: str = ""
     ranks: int | None = None  # number of processes
     versions: dict[str, object] = field(default_factory=dict)  # version by package
@@ -39,21 +39,21 @@ class TrainingStart:
 class TrainingEnd:
     """End of a training run, from its history. Unknown values are empty."""
 
-    time: float | None = None  # seconds since 1970
+    time: float | None = None  # in seconds since 1970
     iter: int | None = None  # last iteration
     status: str = ""  # status as in ``run.json``: finished, interrupted or failed
-    message: str = ""  # error, or the signal that interrupted the training
+    message: str = ""  # error message, or the signal that interrupted the training
 
 
 @dataclass(frozen=True)
 class AlarmLine:
     """Alarm of a training run, from ``alarms.jsonl``."""
 
-    alarm: str = "alarm"  # name
+    alarm: str = "alarm"  # name of the alarm
     level: str = "warning"
     message: str = ""
     iter: int | None = None
-    cleared: int | None = None  # iteration at which the condition of the alarm ended
+    cleared: int | None = None  # iteration at which the alarm's condition ended
     value: float | None = None  # value that was compared with the threshold
     threshold: float | None = None
 
@@ -90,24 +90,24 @@ class RunRecord:
     name: str  # name of the run's folder
     folder: str  # absolute path of the run's folder
     config: dict[str, Any] = field(default_factory=dict)  # config as plain data
-    config_text: str = ""  # config as text, with a line for each setting
+    config_text: str = ""  # config as text, with one line per setting
     recipe: str = ""  # name of the recipe
     description: RunDescription | None = None  # content of run.json
-    # Name, value in the recipe and value in the run, for each setting that differs.
+    # Name, recipe's value and run's value of each setting that differs.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
-    scalars: list[Row] = field(default_factory=list)  # logged steps, see read_scalars
+    scalars: list[Row] = field(default_factory=list)  # logged steps (see read_scalars)
     evaluations: list[Row] = field(default_factory=list)  # rows of the online evaluation
     validations: list[Row] = field(default_factory=list)  # validations of a classifier
-    compared: Row = field(default_factory=dict)  # last comparison with random weights
+    compared: Row = field(default_factory=dict)  # latest comparison with random weights
     alarms: list[AlarmLine] = field(default_factory=list)  # lines of alarms.jsonl
     history: list[Row] = field(default_factory=list)  # lines of history.jsonl: starts and ends
     bad_files: list[BadFileLine] = field(default_factory=list)  # lines of bad_files.jsonl
-    results: dict[str, RunResult] = field(default_factory=dict)  # by file name
+    results: dict[str, RunResult] = field(default_factory=dict)  # results by file name
     data: dict[str, Any] = field(default_factory=dict)  # facts about the training set
-    checkpoints: list[str] = field(default_factory=list)  # newest first
+    checkpoints: list[str] = field(default_factory=list)  # checkpoints, newest first
     chance: float | None = None  # loss of a network that cannot distinguish samples
-    locked: bool = False  # whether a training run holds the folder
-    notes: list[str] = field(default_factory=list)  # sentences about missing or damaged files
+    locked: bool = False  # whether a training run holds the folder's lock
+    notes: list[str] = field(default_factory=list)  # sentences about missing and damaged files
 
     @property
     def last(self) -> Row:
@@ -150,7 +150,7 @@ def last_end(history: Sequence[Row]) -> TrainingEnd | None:
     return lenient_record(TrainingEnd, history[-1]) if ended else None
 
 
-#: Keys of a config that are not settings: names, folders, and additions by the commands
+#: Keys of a config that are not settings: names, folders, and entries that commands add
 _NOT_SETTINGS = frozenset(
     "work_dir launcher experiment_name resume load_from planned settings run_page".split()
 )
@@ -164,7 +164,7 @@ def flattened(config: Mapping[str, object]) -> dict[str, str]:
     ``train_dataloader.dataset.pipeline.RandomClips.num_frames``.
     """
     found: dict[str, str] = {}
-    # plain() turns the tuples of a config file into lists, as run.json has them.
+    # A config file may contain tuples, which plain() turns into lists, as in run.json.
     for path, value in leaves(data := plain(config)):
         if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_"):
             found[named_path(data, path)] = str(value) or "''"
@@ -179,7 +179,7 @@ def different_settings(configs: Sequence[Mapping[str, object]]) -> dict[str, lis
     return {name: values for name, values in rows.items() if len(set(values)) > 1}
 
 
-#: Levels of an alarm, the most urgent first.
+#: Levels of alarms, most urgent first.
 _LEVELS = {"error": 0, "warning": 1}
 
 
@@ -233,11 +233,11 @@ class AlarmGroup(NamedTuple):
 
     name: str
     level: str
-    message: str  # message of the last alarm
+    message: str  # message of the latest alarm
     times: int
     first_iter: int | None
     last_iter: int | None
-    cleared: int | None = None  # iteration at which the last alarm's condition ended
+    cleared: int | None = None  # iteration at which the latest alarm's condition ended
 
 
 def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
@@ -273,7 +273,7 @@ def grouped_alarms(alarms: Sequence[AlarmLine]) -> list[AlarmGroup]:
 _SCALARS = "vis_data/scalars.json"
 
 
-#: Names in metrics.jsonl, by the differing names in mmengine's scalars.json.
+#: Our name in metrics.jsonl for each value that mmengine's scalars.json names differently.
 _OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
 
 
@@ -300,7 +300,7 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
     if not files:
         raise FileNotFoundError(f"{work_dir} contains no log of a training run ({METRICS})")
     rows: list[Row] = []
-    for file in files:  # in the order of the starts, because folders are named by start time
+    for file in files:  # in the order of their starts, because folders are named by start time
         for where, row in read_json_lines(file, damaged):
             if "loss" in row and "iter" in row and row.get("kind", "train") == "train":
                 if file != metrics:
@@ -312,7 +312,8 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
                     damaged.append(problem)
                     continue
                 step = _numbers(row)
-                # After a crash, this and later iterations were logged again.
+                # After a crash, this and later iterations were logged again, so drop the earlier
+                # rows.
                 while rows and rows[-1]["iter"] >= step["iter"]:
                     rows.pop()
                 rows.append(step)

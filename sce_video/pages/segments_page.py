@@ -19,13 +19,13 @@ from sce_video.utils.command import printable_values
 from sce_video.utils.files import atomic_file, write_text
 from sce_video.utils.html_template import render_template
 
-#: Largest number of columns in a score curve. A column shows the maximum of a stretch of time.
+#: Maximum number of columns in a score curve. Each column shows the maximum over a stretch of time.
 _COLUMNS = 1500
-#: Largest number of classes whose curves are drawn.
+#: Maximum number of classes whose curves are drawn.
 _LANES = 40
-#: Number of colours in theme.css.
+#: Number of colours defined in theme.css.
 _COLOURS = 8
-#: Possible steps of the time axis in seconds.
+#: Possible distances in seconds between the ticks of the time axis.
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)
 
 
@@ -39,7 +39,7 @@ def score_columns(edges: np.ndarray, scores: np.ndarray, columns: int = _COLUMNS
     """
     count = min(columns, max(1, math.ceil(edges[-1] / float(np.diff(edges).min()))))
     borders = np.linspace(0.0, edges[-1], count + 1)
-    # The cells from the beginning of a column to its end.
+    # Find the first and last cell that each column covers.
     first = np.clip(np.searchsorted(edges, borders[:-1], side="right") - 1, 0, len(scores) - 1)
     last = np.clip(np.searchsorted(edges, borders[1:], side="left") - 1, first, None)
     found = np.maximum.reduceat(np.append(scores, 0.0), np.stack([first, last + 1], 1).ravel())
@@ -50,10 +50,10 @@ class Lane(NamedTuple):
     """Lane of a class on the time line of a video."""
 
     label: str
-    colour: int  # number of the colour in theme.css
-    columns: int  # number of columns of the curve
-    curve: str  # points of the curve, as an SVG polygon
-    # Start in seconds, place and width in percent of the duration, and title of each segment.
+    colour: int  # number of its colour in theme.css
+    columns: int  # number of columns in the curve
+    curve: str  # the curve's points for an SVG polygon
+    # Of each segment: start in seconds, place and width in percent of the duration, and title.
     marks: list[tuple[float, float, float, str]]
 
 
@@ -62,12 +62,12 @@ class VideoLanes(NamedTuple):
 
     name: str
     link: str  # URL of the file; empty if a browser cannot open it
-    duration: float  # seconds
+    duration: float  # in seconds
     length: str  # duration as text
     lanes: list[Lane]
-    left_out: int  # number of further classes with segments
+    left_out: int  # number of further classes that have segments
     segments: int  # number of segments
-    ticks: list[tuple[float, str]]  # places in percent, and times
+    ticks: list[tuple[float, str]]  # place of each tick in percent, and its time as text
 
 
 def video_lanes(

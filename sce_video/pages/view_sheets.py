@@ -31,8 +31,8 @@ from sce_video.utils.records import at
 class TrainingView(NamedTuple):
     """View of a training sample."""
 
-    frames: np.ndarray  # (T, H, W, 3) from 0 to 1
-    transforms: list[str]  # applied transforms in their order
+    frames: np.ndarray  # (T, H, W, 3), with values from 0 to 1
+    transforms: list[str]  # transforms in the order in which they were applied
 
 
 def describe_parameters(parameters: ViewParameters, sample: int) -> list[str]:
@@ -74,7 +74,7 @@ def _augmented(
             done += ["backwards"] * clip.reversed
         if parameters is not None:
             done += describe_parameters(parameters[number], sample)
-        # Undo the normalisation. The statistics broadcast to (1, 3, T, H, W).
+        # Undo the normalisation. The statistics broadcast against (1, 3, T, H, W).
         view = views[number][sample][None] * preprocessor.std + preprocessor.mean
         frames = view[0].clamp(0.0, 1.0).permute(1, 2, 3, 0).cpu().numpy()
         found[sample].append(TrainingView(frames, done))
@@ -84,10 +84,10 @@ def _augmented(
 class TrainingViews(NamedTuple):
     """Views of a training sample."""
 
-    name: str  # name of the file with its folder
-    label: str | None  # name of the class; None without a label
+    name: str  # name of the file and its folder
+    label: str | None  # class name; None if there is no label
     kind: str  # ``video`` or ``image``
-    origin: SampleOrigin  # time line, clips and crops
+    origin: SampleOrigin  # time line, clips and crops of the sample
     views: list[TrainingView]
     num_local: int = 0  # number of local views, which come last
 
@@ -139,7 +139,7 @@ def training_views(
         )
     collate = at(cfg, "train_dataloader.collate_fn.type") or "sce_video.collate_views"
     batch = FUNCTIONS.get(collate)(samples)
-    # A sample that replaces a bad file has another index than the request.
+    # A sample may replace a bad file, so use its own index instead of the requested one.
     origins = [dataset.origin(SampleRequest(s["index"], s["seed"])) for s in samples]
     views = _augmented(preprocessor, batch, [origin.clips for origin in origins])
     classes = at(getattr(dataset, "metainfo", None), "classes") or ()
@@ -159,12 +159,12 @@ def training_views(
 
 _ID = "views"  # anchor of this part of the page
 _TITLE = "What the network sees"
-#: Height in pixels, image quality and number of the frames, best first.
+#: Possible heights in pixels, image qualities and numbers of frames, best first.
 _SIZES = ((160, 85, 16), (112, 80, 16), (96, 70, 12), (64, 60, 8), (48, 50, 8))
 _LEVELS = tuple(Quality(*size) for size in _SIZES)
-#: Height of the largest view on the page in CSS pixels. Others are scaled by the same factor.
+#: Height of the largest view on the page in CSS pixels. All others are scaled equally.
 _SHOWN_HEIGHT = 104
-#: Largest number of steps on a time axis.
+#: Maximum number of steps on a time axis.
 _AXIS_LABELS = 5
 
 
@@ -175,7 +175,7 @@ def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_
     """
     try:
         return draw_views(*training_views(cfg, num, seed), max_bytes)
-    except Exception as error:  # The config may be untrusted, so any error can occur.
+    except Exception as error:  # an untrusted config can cause any error
         known = ValueError | OSError | ImportError | VideoDecodeError | TooManyBadFilesError
         reason = str(error) if isinstance(error, known) else f"{type(error).__name__}: {error}"
         return sentence_part(_ID, _TITLE, f"There are no views to show: {reason}")
@@ -221,11 +221,11 @@ def draw_views(
 class ClipSpan(NamedTuple):
     """Clip on the time line of its video. Places and widths are percent of the duration."""
 
-    start: float  # seconds
+    start: float  # in seconds
     end: float
     left: float
     width: float
-    ticks: list[float]  # time of each frame in seconds, in the order in which they play
+    ticks: list[float]  # time of each frame in seconds, in playing order
     tick_positions: list[float]
     reversed: bool
     longer: bool  # whether the clip is longer than the video
@@ -236,10 +236,10 @@ class ShownView(NamedTuple):
 
     name: str
     local: bool
-    applied: str  # applied transforms
+    applied: str  # names of the applied transforms
     frames: int
     strip: Strip
-    width: float  # CSS pixels
+    width: float  # in CSS pixels
     height: float
     span: ClipSpan | None  # None for an image
 

@@ -25,7 +25,7 @@ from sce_video.options.declare import Options
 from sce_video.utils.errors import UserError, message_from_worker
 from sce_video.utils.own_parts import own_imports
 
-#: Control sequences that a log may send to a terminal: line ends, tabs and colours
+#: Control sequences that a log may send to a terminal, namely line ends, tabs and colours
 _KEPT = re.compile(r"(\n|\t|\x1b\[[0-9;]*m)")
 
 
@@ -74,7 +74,7 @@ class _PrintableStream:
 
     def write(self, text: str) -> int:
         parts = _KEPT.split(text)
-        # Every second part is a sequence to keep.
+        # The split returns text and kept sequences in turn, so change only every second part.
         parts[::2] = [printable(part, self._stream) for part in parts[::2]]
         self._stream.write("".join(parts))
         return len(text)
@@ -87,25 +87,26 @@ def _escape_controls(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        # Surrogates that stand for bytes of file names are kept.
+        # Keep surrogates that stand for bytes of file names.
         c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else ascii(c)[1:-1]
         for c in text
     )
 
 
-#: Exit status after an error, which argparse also uses for a wrong command line. 0 means success, 1
-#: that the work was done but found problems in the data, and 128 + n that signal n ended it.
+#: Exit status after an error. argparse uses it for wrong command lines, too. 0 means success, 1
+#: means that the work was done but found problems in the data, and 128 + n means that signal n
+#: ended the process.
 ERROR = 2
-#: Exit status after Ctrl-C, 128 plus the number of SIGINT
+#: Exit status after Ctrl-C, which is 128 plus the number of SIGINT
 INTERRUPTED = 130
 #: Message after Ctrl-C for commands that record their results one by one
 RESUMABLE = "interrupted; the same command resumes from here"
-#: Exit status if the reader of the output is gone, 128 plus the number of SIGPIPE
+#: Exit status if nobody reads the output any more, which is 128 plus the number of SIGPIPE
 BROKEN_PIPE = 141
 
 Main = Callable[..., int]
 
-#: Errors of paths, including those that our functions raise with their own messages
+#: Errors about paths, including those that our functions raise with their own messages
 _PATH_ERRORS = (
     FileNotFoundError,
     FileExistsError,
@@ -143,7 +144,7 @@ def command(
             tool = sys.argv[0] if sys.argv[0].startswith("sce-video ") else file
             received: list[int] = []
             try:
-                # The names of files and classes that are printed may be untrusted.
+                # Escape the output, because printed names of files and classes may be untrusted.
                 with (
                     _ended_as_by_interrupt(received),
                     printable_stdout(),
@@ -151,7 +152,7 @@ def command(
                 ):
                     status = function(words if options is None else parse(options, words))
                 return 128 + received[0] if received and status == INTERRUPTED else status
-            except BrokenPipeError:  # the reader stopped, for example in sce-video ... | head
+            except BrokenPipeError:  # the reader has stopped, as in sce-video ... | head
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return BROKEN_PIPE
             except KeyboardInterrupt as error:
@@ -180,7 +181,7 @@ def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
 
     def end(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        if os.getpid() != owner:  # in a forked child
+        if os.getpid() != owner:  # this is a forked child
             os.kill(os.getpid(), number)
         received.append(number)
         raise KeyboardInterrupt
@@ -223,7 +224,7 @@ def explain(error: BaseException) -> str | None:
         fixable = isinstance(error, _PATH_ERRORS) or error.filename is not None
         fixable = fixable or error.errno in _SYSTEM_ERRORS
         text = str(error)
-        # The message of an error that the system raised is only a number and a name.
+        # If the system raised the error, its message contains only a number and a name.
         if text.startswith("[Errno") and error.errno == errno.ENOENT and error.filename:
             text = f"there is no file or folder {os.fsdecode(error.filename)}"
         return text if fixable else None
@@ -233,12 +234,12 @@ def explain(error: BaseException) -> str | None:
         return str(error.args[0]) if error.args and set(names) & set(_ASSERTING) else None
     if isinstance(error, ValueError | UserError):
         return message_from_worker(str(error), type(error))
-    if type(error).__name__ == "OutOfMemoryError":  # torch's error, without importing torch
+    if type(error).__name__ == "OutOfMemoryError":  # recognised without importing torch
         return f"the GPU's memory is full ({str(error).splitlines()[0]}). Lower the batch size"
     return None
 
 
-_REDRAW_SECONDS = 0.1  # time between two updates of a bar
+_REDRAW_SECONDS = 0.1  # seconds between two updates of a bar
 
 
 class Progress:
@@ -278,16 +279,16 @@ class Progress:
         self._bar = self._start_bar() if write is None and self._stream.isatty() else None
 
     def _start_bar(self) -> Any:
-        from rich.console import Console  # imported here, because log files do not need it
+        from rich.console import Console  # imported here because log files do not need it
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
         columns = TextColumn("{task.description}", markup=False), BarColumn(20)
-        # auto_refresh would start a thread, whose locks a forked loader worker would inherit.
+        # Turn auto_refresh off, because a forked loader worker would inherit its thread's locks.
         bar = Bar(*columns, console=Console(file=self._stream), auto_refresh=False)
         bar.add_task(self.line(), total=self.total, completed=self.count)
         bar.start()
-        atexit.register(bar.stop)  # so that an interrupt does not leave the cursor hidden
+        atexit.register(bar.stop)  # an interrupt must not leave the cursor hidden
         return bar
 
     def advance(self, failed: int = 0, count: int = 1) -> None:
@@ -330,7 +331,7 @@ class Progress:
         return f"{text}, {left} left"
 
 
-#: Maximum number of failures that a command prints before it only counts them
+#: Maximum number of failures that a command prints. Further failures are only counted.
 _SHOWN = 20
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Root of the control groups
+#: Root folder of the control groups
 _CGROUP = Path("/sys/fs/cgroup")
-#: Duration for which the idle time of the cores is measured, in seconds. The command waits for it.
+#: Number of seconds for which the cores' idle time is measured. The command waits that long.
 _SAMPLE_SECONDS = 0.25
-#: At least one in this many usable cores counts as free, even if all are busy.
+#: At least one in this many usable cores counts as free, even if all cores are busy.
 _LEAST_SHARE = 4
 
 
@@ -68,7 +68,7 @@ def cores_for_workers(num_workers: int, threads: int | None = None) -> Iterator[
         threads: Number of threads when a resumed run was started. It is kept because sums in a
             different order are rounded differently. None chooses the number.
     """
-    import torch  # imported here, because a sweep counts cores without torch
+    import torch  # imported here because a sweep counts cores without torch
 
     if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
         yield
@@ -87,18 +87,18 @@ def _quota() -> float:
     quotas = []
     for group in _groups():
         try:
-            quota, period = (group / "cpu.max").read_text().split()  # version 2
+            quota, period = (group / "cpu.max").read_text().split()  # control groups v2
             quotas.append(float(quota) / float(period))
         except (OSError, ValueError):
             pass
-        try:  # version 1
+        try:  # control groups v1
             quota, period = (
                 (group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
             )
             quotas.append(float(quota) / float(period))
         except (OSError, ValueError):
             continue
-    # A fraction of a core counts as one. Without a limit, the quota is -1.
+    # Round a fraction of a core up to one. A quota of -1 means that there is no limit.
     return min((max(1.0, quota) for quota in quotas if quota > 0), default=float("inf"))
 
 
@@ -129,6 +129,6 @@ def _ticks() -> dict[int, tuple[int, int]]:
         name, *values = line.split()
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in own:
             numbers = [int(value) for value in values[:8]]
-            # A core is idle also while it waits for a disk.
+            # A core also counts as idle while it waits for a disk.
             found[int(name[3:])] = sum(numbers[3:5]), sum(numbers)
     return found

@@ -29,10 +29,10 @@ from sce_video.utils.errors import UserError
 
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value")
-#: Longest time for which ranks wait while one computes metrics, or writes or uploads a checkpoint.
-#: NCCL's default limit of ten minutes would end the training in the meantime.
+#: Maximum time for which ranks wait while one rank computes metrics, or writes or uploads a
+#: checkpoint. With NCCL's default limit of ten minutes, the training would end in the meantime.
 PATIENCE = timedelta(hours=24)
-#: Group of :func:`waiting_group` for each default process group
+#: Result of :func:`waiting_group` for each default process group
 _waiting_groups: dict[Any, Any] = {}
 
 
@@ -48,8 +48,8 @@ def _gather_interleaved(x: Tensor) -> Tensor:
 class _GatherSamples(torch.autograd.Function):
     """:func:`_gather_interleaved`, whose gradient is the sum of the gradients on all ranks."""
 
-    # torch.distributed.nn.functional.all_gather is deprecated. With gloo, its gradient is wrong if
-    # the gathered rows are interleaved (torch 2.13).
+    # This replaces torch.distributed.nn.functional.all_gather, which is deprecated. With gloo, its
+    # gradient is wrong if the gathered rows are interleaved (torch 2.13).
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class _GatherSamples(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        gradient = gradient.clone(memory_format=torch.contiguous_format)  # it is changed in place
+        gradient = gradient.clone(memory_format=torch.contiguous_format)  # all_reduce changes it
         all_reduce(gradient)
         return gradient[get_rank() :: get_world_size()]
 
@@ -168,7 +168,7 @@ def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
             if get_world_size() > 1:
                 torch.set_num_threads(max(threads, usable_cores()))
             answer[0] = function()
-        except Exception as error:  # sent to the other ranks, and then raised on all
+        except Exception as error:  # send it to the other ranks, then raise it on all ranks
             answer[1] = error
         finally:
             torch.set_num_threads(threads)
@@ -196,7 +196,7 @@ def all_or_none(what: str) -> Iterator[None]:
     error = None
     try:
         yield
-    except Exception as caught:  # first sent to the other ranks, which wait in all_gather
+    except Exception as caught:  # first tell the other ranks, which wait in all_gather
         error = caught
     messages = gather_objects(None if error is None else f"{type(error).__name__}: {error}")
     if error is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-#: Signals that end a process because of a crash in its own code. All other signals come from
-#: outside: from the system if memory runs out, from a scheduler, or from a user.
+#: Signals that end a process because its own code crashed. All other signals come from outside:
+#: from the system if memory runs out, from a scheduler, or from a user.
 CRASH_SIGNALS = frozenset(
     (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 )

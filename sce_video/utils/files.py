@@ -39,7 +39,7 @@ class WriteError(UserError, OSError):
 def write_error(path: str | Path, error: OSError) -> WriteError:
     """Convert the error of a failed attempt to write ``path``."""
     reason = error.strerror or str(error)
-    name = error.filename  # for example, a folder that cannot be created
+    name = error.filename  # may be another path, e.g. a folder that cannot be created
     if name not in (None, str(path)) and not os.fsdecode(name).endswith(".part"):
         reason += f": {name}"
     explained = WriteError(f"cannot write {path}: {reason}")
@@ -62,7 +62,7 @@ def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
     """
     try:
         mode = os.stat(path, follow_symlinks=not written).st_mode
-    except OSError:  # opening the file reports the problem
+    except OSError:  # opening the file will report the problem
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         problem = "is not a regular file (a FIFO, a device or a socket). Put a file in its place"
@@ -84,7 +84,7 @@ def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """
     written = bool(flags & (os.O_WRONLY | os.O_RDWR))
     check_regular(path, written)
-    flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if written else 0)  # the path may have changed since
+    flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if written else 0)  # the path may have been replaced
     descriptor = os.open(path, flags, 0o666)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -113,7 +113,7 @@ def check_sqlite_file(path: Path, mode: str = "rb+") -> None:
         ValueError: If the file is not a database, or if its journal names another file.
         IrregularFileError: If it is not a regular file, or if a link would be written through.
     """
-    if os.path.lexists(path):  # SQLite itself would follow a link, and create its target
+    if os.path.lexists(path):  # SQLite would follow a link and create its target
         with open(path, mode, opener=regular_file) as file:
             if file.read(16) not in (b"", b"SQLite format 3\0"):
                 raise ValueError("it is not an SQLite file")
@@ -187,14 +187,15 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 def unfinished_path(path: Path) -> Path:
     """Return a path next to ``path``, which :func:`remove_unfinished` removes after a crash."""
-    # The random part differs even for processes with the same id on several machines.
+    # The random part makes names unique even if processes on several machines have the same id.
     name = f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part"
     _MADE_HERE.add(name)
     return path.with_name(name)
 
 
-#: Names that this process has chosen. In a restarted container, a process often has the same id as
-#: the killed one, so the id in a name does not show whether this process is writing the file.
+#: Names that this process has chosen. They are recorded, because in a restarted container, a
+#: process often has the id of the killed one. The id in a name therefore does not show whether this
+#: process is writing the file.
 _MADE_HERE: set[str] = set()
 
 
@@ -213,7 +214,7 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
                     continue
             except (ProcessLookupError, OverflowError):
                 pass
-            except PermissionError:  # another user's process
+            except PermissionError:  # the process belongs to another user
                 continue
             with contextlib.suppress(OSError):
                 if path.is_dir() and not path.is_symlink():
@@ -238,7 +239,7 @@ def _atomic_object(url: str) -> Iterator[Path]:
         try:
             put_file(temporary, url)
         except ObjectStoreError as error:
-            removal.pop_all()  # keeps the complete file
+            removal.pop_all()  # keep the complete file
             raise WriteError(f"{error}. The complete file is {temporary}") from error
 
 
@@ -280,7 +281,7 @@ def append_text(path: str | Path, text: str) -> None:
             before = os.fstat(descriptor).st_size
             try:
                 while left:
-                    left = left[os.write(descriptor, left) :]  # a part if the disk is almost full
+                    left = left[os.write(descriptor, left) :]  # a full disk may cut off the write
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, before)
@@ -291,7 +292,7 @@ def append_text(path: str | Path, text: str) -> None:
         raise write_error(path, error) from error
 
 
-#: Local copy of each URL that this process has read, so that its forked workers use the same one
+#: Local copy of each URL that this process has read. Its forked workers use the same copy.
 _read: dict[str, Path] = {}
 
 
@@ -343,11 +344,11 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
                 f"{url} cannot be stored in {folder}: {error.strerror}. Set SCE_VIDEO_CACHE to "
                 "another folder"
             ) from error
-        from filelock import FileLock  # imported here, because only downloads need it
+        from filelock import FileLock  # imported here because only downloads need it
 
         with FileLock(folder / "lock"):
             if not copy.is_file():
-                with contextlib.suppress(OSError):  # removes earlier versions of the object
+                with contextlib.suppress(OSError):  # remove earlier versions of the object
                     for version in filter(Path.is_dir, folder.iterdir()):
                         shutil.rmtree(version, ignore_errors=True)
                 with atomic_file(copy) as unfinished:
@@ -387,7 +388,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:16]
 
 
-#: Maximum depth of lists and objects in JSON, so that no file exhausts the recursion limit
+#: Maximum depth of lists and objects in JSON files, so that no file can exceed the recursion limit
 _MAX_DEPTH = 50
 
 

@@ -21,7 +21,7 @@ def render_template(
     them. For example, ``\\u202e`` reverses the text after it. Line breaks and tabs are kept. A
     variable of the template that ``values`` lacks raises jinja2.TemplateError.
     """
-    import jinja2  # imported here, because only pages need it
+    import jinja2  # imported here because only pages need it
 
     def escaped(value: Any) -> Any:
         if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers and our own HTML

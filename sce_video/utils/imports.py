@@ -28,7 +28,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
     """
 
     def get(name: str) -> Any:
-        if name not in modules:  # the import system finds submodules
+        if name not in modules:  # submodules are found by the import system
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
 

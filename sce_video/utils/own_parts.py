@@ -21,15 +21,15 @@ from typing import Any
 
 from sce_video.utils.errors import UserError
 
-#: Environment variable that passes the modules of a command to its child processes
+#: Environment variable through which a command passes its modules to its child processes
 _ENVIRONMENT = "SCE_VIDEO_IMPORT"
 _OPTION = "--import"
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
-#: Maximum number of recorded modules in a message, because the record may be untrusted
+#: Maximum number of recorded modules to list in a message, because the record may be untrusted
 _MOST_NAMED = 10
-#: Modules that this command names, in order
+#: Modules that this command names, in their order
 _given: list[str] = []
-#: Modules that any command of this process has named, each with the modules that it imported
+#: For each module that any command of this process has named, the modules that it imported
 _imported: dict[str, set[str]] = {}
 #: Modules that config files, which are programs, name in ``custom_imports``
 _of_configs: dict[str, None] = {}
@@ -108,7 +108,7 @@ def _import_part(name: str) -> None:
         return
     here = os.getcwd()
     if not {"", here} & {*sys.path}:
-        # The folder comes last, so that a file in it does not hide an installed package.
+        # Append the folder at the end, so that its files do not hide installed packages.
         sys.path.append(here)
     before, known = _registrations(), _registering()
     try:

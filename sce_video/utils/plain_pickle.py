@@ -21,9 +21,9 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
-_KINDS = frozenset("fiub")  # floats, integers and bools, but no objects, records or dates
+_KINDS = frozenset("fiub")  # floats, integers and bools only: no objects, records or dates
 _BYTE_ORDERS = ("<", ">", "|", "=")
-_MAX_DIMENSIONS = 32  # limit of numpy 1
+_MAX_DIMENSIONS = 32  # numpy 1 allows no more
 
 
 def _text(value: object) -> object:
@@ -89,7 +89,7 @@ class ArrayRecord:
         if self._parts is None:
             raise pickle.UnpicklingError("a malformed array")
         raw, dtype, shape, order = self._parts
-        if isinstance(raw, str):  # written by Python 2
+        if isinstance(raw, str):  # Python 2 wrote it
             raw = raw.encode("latin1")
         if type(dtype) is not DtypeRecord:
             raise pickle.UnpicklingError("a malformed array")
@@ -128,7 +128,8 @@ def _no_bytes(*given: object) -> bytes:
     return b""
 
 
-#: Stand-ins for numpy's names in a pickle. The module is ``core`` in numpy 1, ``_core`` in numpy 2.
+#: Stand-ins for numpy's names in a pickle. The module is called ``core`` in numpy 1 and ``_core``
+#: in numpy 2.
 NUMPY_STAND_INS: dict[str, Callable[..., Any]] = {
     "numpy.ndarray": ArrayRecord,
     "numpy.dtype": DtypeRecord,
@@ -153,8 +154,8 @@ _NAMES: dict[str, Callable[..., Any]] = {
 class _PlainUnpickler(pickle._Unpickler):
     """Unpickler based on the Python code of :mod:`pickle`, which is half as fast as the C code."""
 
-    # The C code allocates as much as a file requests before it reads any data. For example, 9 bytes
-    # that name slot 2**28 of the memo take 4 GB.
+    # The C code is not used, because it allocates as much memory as a file requests before it reads
+    # any data. For example, 9 bytes that name slot 2**28 of the memo take 4 GB.
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
 
@@ -164,12 +165,12 @@ class _PlainUnpickler(pickle._Unpickler):
             raise pickle.UnpicklingError(f"it names {full_name}")
         return _NAMES[full_name]
 
-    def load_build(self) -> None:  # refuses the state of a function, which also has attributes
+    def load_build(self) -> None:  # a function also has attributes, so refuse its state
         if not isinstance(self.stack[-2], DtypeRecord | ArrayRecord):  # type: ignore[attr-defined]
             raise pickle.UnpicklingError("a state that does not belong to an array")
         super().load_build()  # type: ignore[misc]
 
-    # Keys must be quick to hash, but nested tuples may not be.
+    # Check the keys before they are hashed, because hashing nested tuples may take very long.
     def load_setitem(self) -> None:
         _check_keys(self.stack[-2:-1])  # type: ignore[attr-defined]
         super().load_setitem()  # type: ignore[misc]
@@ -182,10 +183,10 @@ class _PlainUnpickler(pickle._Unpickler):
         _check_keys(self.stack[::2])  # type: ignore[attr-defined]
         super().load_dict()  # type: ignore[misc]
 
-    def load_set(self) -> None:  # raises before items are hashed
+    def load_set(self) -> None:  # raise an error before any item is hashed
         raise pickle.UnpicklingError("it contains a set")
 
-    def load_bytearray8(self) -> None:  # unlike the original, reads before it allocates
+    def load_bytearray8(self) -> None:  # unlike pickle's method, this reads before it allocates
         self.load_binbytes8()  # type: ignore[attr-defined]
         self.stack.append(bytearray(self.stack.pop()))  # type: ignore[attr-defined]
 
@@ -215,7 +216,7 @@ def load_plain_pickle(path: Path) -> Any:
     with open(path, "rb", opener=regular_file) as file:
         try:
             return convert(_PlainUnpickler(file, encoding="latin1").load(), _check_plain)
-        except Exception as error:  # a damaged pickle can raise any error
+        except Exception as error:  # a damaged pickle may raise any error
             reason = str(error)[:200] or type(error).__name__
             reason = "it is truncated" if isinstance(error, EOFError) else reason
             raise ValueError(
@@ -240,7 +241,7 @@ def convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
         pickle.UnpicklingError: If a record is not a valid array of numbers, or if it is a dict key.
     """
     done: dict[int, Any] = {}
-    kept = []  # keeps visited objects alive, because Python reuses the ids of freed ones
+    kept = []  # keep visited objects alive, because Python reuses freed ids
 
     def visit(node: Any) -> Any:
         if id(node) in done:

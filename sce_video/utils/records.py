@@ -15,7 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-#: Object in a JSON file, whose values are any JSON data.
+#: Object in a JSON file. Its values may be any JSON data.
 JsonObject = dict[str, Any]
 Record = TypeVar("Record")
 _UNIONS = (Union, types.UnionType)
@@ -101,7 +101,7 @@ def _checked(value: Any, hint: Any, where: str, limits: RecordLimits | None) -> 
     if not fits(value, hint):
         wanted = "an object" if (get_origin(main) or main) is dict else describe(hint)
         raise ValueError(f"{where} must be {wanted}, got {value!r:.60}")
-    # Only text and values of any type are limited, because the file limits the size of an object.
+    # Limit only text and values of any type, because the size of an object is limited by its file.
     if limits is not None and main in (str, Any) and len(str(value)) > limits.characters:
         at_most = f"{limits.characters} characters"
         words = f"must be text of at most {at_most}" if main is str else f"has more than {at_most}"
@@ -134,7 +134,7 @@ def fits(value: Any, hint: Any) -> bool:
         return False
     if hint in (bool, str, int, float):
         return isinstance(value, {str: str | Path, float: int | float}.get(hint, hint))
-    if origin in _SEQUENCES:  # in options and JSON, tuples may be lists
+    if origin in _SEQUENCES:  # options and JSON may contain lists instead of tuples
         if not isinstance(value, list | tuple):
             return False
         if origin is tuple and arguments and Ellipsis not in arguments:
@@ -173,7 +173,7 @@ def at(data: Any, path: str, kind: type | UnionType | None = None) -> Any:
         kind: Type of the value; None for any. A bool does not count as a number.
     """
     for key in path.split("."):
-        data = getattr(data, "_cfg_dict", data)  # the dict in an mmengine config
+        data = getattr(data, "_cfg_dict", data)  # get the dict inside an mmengine config
         data = data.get(key) if isinstance(data, Mapping) else None
     if kind is None or (isinstance(data, kind) and (kind is bool or not isinstance(data, bool))):
         return data

@@ -14,7 +14,7 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json
 from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
-#: Logged numbers: losses, schedules, collapse metrics, speed and evaluations (docs/logging.md)
+#: Logged values: losses, schedules, collapse metrics, speed and evaluations (docs/logging.md)
 METRICS = "metrics.jsonl"
 #: Alarms of a training run
 ALARMS = "alarms.jsonl"
@@ -22,16 +22,16 @@ ALARMS = "alarms.jsonl"
 BAD_FILES = "bad_files.jsonl"
 #: Rows of the online evaluation
 EVALUATIONS = "online_evaluation.jsonl"
-#: When and with which settings a training run was started, and how each start ended
+#: Log of when and with which settings a training run was started, and how each start ended
 HISTORY = "history.jsonl"
-#: Page of a run, and features of the videos that it shows
+#: Page of a run, and the features of the videos that the page shows
 PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
-#: Teacher's features of the training videos, for distillation
+#: The teacher's features of the training videos, for distillation
 TEACHER_FEATURES = "teacher.npz"
-#: Features of training videos that were computed to plan a linear classifier
+#: Features of training videos, computed when planning a linear classifier
 KNOWN_FEATURES = "frozen_features.npz"
-#: Results of a test as JSON
+#: Results of a test in JSON format
 RESULTS = "results.json"
 #: Scores of all test videos in a finetuning run
 SCORES = "scores.npz"
@@ -39,15 +39,15 @@ SCORES = "scores.npz"
 PROBE = "linear_probe.json"
 #: Weights of a pretrained network (:mod:`sce_video.engine.weights`)
 WEIGHTS = "model.safetensors"
-#: Config of a pretrained network in the same folder
+#: Config of a pretrained network, in the same folder
 MODEL_CONFIG = "config.json"
-#: Value of ``format`` in the config of a pretrained network of this package
+#: Value of ``format`` in the config of a pretrained network from this package
 FORMAT = "sce_video"
-#: Files of weights in the folder of a third-party model, which may be given instead of the folder
+#: Weights files of third-party models. Users may give such a file instead of its folder.
 MODEL_WEIGHTS = (WEIGHTS, "pytorch_model.bin")
-#: Facts about an exported network for its users
+#: Description of an exported network for its users
 CARD = "README.md"
-#: File in which mmengine records the checkpoint that was written last
+#: File in which mmengine records the latest checkpoint
 LAST_CHECKPOINT = "last_checkpoint"
 #: Checkpoint with the best evaluation result during training, if it is kept
 KEPT = "best.pth"
@@ -56,25 +56,26 @@ CONFIG = "config.py"
 #: Requested settings, chosen settings and state of a run, as data
 #: (:mod:`sce_video.engine.run_json`)
 RUN_JSON = "run.json"
-#: Value of ``kind`` in this file, which tells a report that the file contains no results
+#: Value of ``kind`` in run.json, by which a report recognises that the file contains no results
 RUN_KIND = "run"
-#: Value of ``kind`` in a file that compares networks. Such a file contains no test results either.
+#: Value of ``kind`` in a file that compares networks, which does not contain test results either
 CHOOSE_KIND = "choose"
-#: Networks "demo" and "demo-sce", which are part of the package (tools/dev/demo_networks.py)
+#: Folder of the networks "demo" and "demo-sce", which are part of the package
+#: (tools/dev/demo_networks.py)
 PACKAGED = Path(__file__).parents[1] / "published/networks"
-#: Name that stands for random weights instead of a checkpoint
+#: Name that requests random weights instead of a checkpoint
 RANDOM = "random"
-#: Prefix for a transformers model that is given instead of a run or a checkpoint
+#: Prefix of a transformers model that is given instead of a run or a checkpoint
 MODEL_PREFIX = "hf:"
 
-#: Image networks whose weights are installed as a package
+#: Image networks whose weights can be installed as a package
 #: (:mod:`sce_video.inference.encoders.frame_networks`)
 PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
-#: Default network for a teacher and for its student
+#: Default network for teachers and their students
 PUBLIC_TEACHER = PUBLIC_NETWORKS[0]
 
-#: Files that identify the folder of a training run
+#: Files by which the folder of a training run is recognised
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
 _CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
 CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
@@ -190,7 +191,7 @@ def packaged_network(name: str | Path) -> str | None:
     The result is also None if there is a file or folder of this name.
     """
     inside = PACKAGED / name
-    # A path, even an empty one, may lead elsewhere. A name is a folder directly inside this one.
+    # Accept only folders directly inside PACKAGED. A path, even an empty one, may lead elsewhere.
     is_name = inside.parent == PACKAGED and is_pretrained_folder(inside)
     return str(inside) if is_name and not Path(name).exists() else None
 
@@ -212,7 +213,8 @@ def find_checkpoints(work_dir: str | Path) -> list[Path]:
 def stored_checkpoints(url: str) -> list[StoredFile]:
     """Return the checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first."""
     matches = [(file, CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
-    # Some stores record only whole seconds. Within a second, the larger number is newer.
+    # Compare numbers if times are equal, because some stores record only whole seconds. The larger
+    # number is newer.
     found = [(file.time, int(match[2]), file) for file, match in matches if match]
     return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]
 

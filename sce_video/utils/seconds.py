@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-#: Length of each unit in seconds. A number without a unit is in seconds.
+#: Number of seconds in each unit. A number without a unit is in seconds.
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 

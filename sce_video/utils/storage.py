@@ -22,29 +22,30 @@ from typing import Any
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.utils.records import at
 
-#: Package that reads and writes a scheme, and the extra of this package that installs it
+#: For each URL scheme, the package that reads and writes it, and our extra that installs it
 _PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gs")}
 # With these limits, an error is raised within a minute, and in most cases within seconds.
 #: Time limit for connecting, in seconds
 _CONNECT = 5
-#: Time limit without receiving a byte, in seconds
+#: Maximum time without receiving a byte, in seconds
 _READ = 15
-#: Maximum number of attempts for a request
+#: Maximum number of attempts per request
 _ATTEMPTS = 3
-#: Statuses by which S3 asks the client to retry later, for example 503 for SlowDown
+#: Status codes with which S3 asks the client to retry later, for example 503 for SlowDown
 _BUSY = (429, 500, 502, 503, 504)
-#: Number of attempts after such a status, which take 63 to 126 seconds. The client's own retries
-#: end sooner. In its standard mode, each waits for at most 2 s, and all requests of a process share
-#: a budget, which is used up after 250 requests if half of them fail.
+#: Maximum number of attempts after such a status. They take 63 to 126 seconds in total. The
+#: client's own retries would end sooner. In its standard mode, each retry waits for at most 2 s,
+#: and all requests of a process share a budget. This budget is used up after 250 requests if half
+#: of them fail.
 _BUSY_ATTEMPTS = 16
 #: Maximum time between two of these attempts, in seconds
 _LONGEST_WAIT = 10.0
-_ABORT = 2.0  # time limit for removing the parts of an interrupted upload, in seconds
+_ABORT = 2.0  # time limit in seconds for removing the parts of an interrupted upload
 #: Words in the names of connection errors, such as EndpointConnectionError or ClientConnectorError
 _CONNECTION_WORDS = ("Connect", "Timeout", "gaierror")
-#: Environment variable with the addresses of tables, separated by spaces, that files may name
+#: Environment variable that lists, separated by spaces, the addresses of tables that files may name
 STORES = "SCE_VIDEO_STORES"
-_uploads: set[Future] = set()  # in progress
+_uploads: set[Future] = set()  # uploads in progress
 
 
 class ObjectStoreError(UserError, OSError):
@@ -55,10 +56,10 @@ class ObjectStoreError(UserError, OSError):
 class StoredFile:
     """An object below a folder."""
 
-    name: str  # last part of its key
+    name: str  # last part of the object's key
     size: int  # in bytes
-    time: float  # time of writing, in seconds since 1970
-    version: str  # changes with the content; the ETag, if the store has one
+    time: float  # when it was written, in seconds since 1970
+    version: str  # changes with the content; this is the ETag if the store has one
 
 
 def is_url(path: Any) -> bool:
@@ -153,7 +154,8 @@ def get_file(url: str, path: str | Path) -> None:
             data are incomplete or do not match S3's checksum.
     """
     expected = size(url)
-    # By default, several ranges of an object are read at a time, which have no checksum.
+    # Read one range at a time. By default, several ranges of an object are read in parallel, but
+    # ranges have no checksum.
     options = {"max_concurrency": 1} if url.startswith("s3:") else {}
     with _explained("read", url):
         _filesystem(url).get_file(url, os.fspath(path), **options)
@@ -235,7 +237,7 @@ def _filesystem(url: str) -> Any:
     if scheme == "s3":
         events = files.connect().meta.events
         events.register_first("needs-retry.s3", _wait_if_busy, unique_id=__name__)
-    files.retries = 1  # no retries of s3fs in addition to the client's
+    files.retries = 1  # s3fs must not retry, because the client already does
     return files
 
 
@@ -248,7 +250,7 @@ def _wait_if_busy(attempts: int, response: tuple | None, **event: Any) -> float 
 
 
 def _stored(info: dict[str, Any]) -> StoredFile:
-    time = info.get("LastModified") or info.get("mtime")  # key of s3fs or gcsfs
+    time = info.get("LastModified") or info.get("mtime")  # s3fs and gcsfs use different keys
     seconds = time.timestamp() if isinstance(time, datetime) else 0.0
     version = str(info.get("ETag") or info.get("etag") or f"{seconds}-{info['size']}")
     return StoredFile(split(info["name"])[1], int(info["size"]), seconds, version)

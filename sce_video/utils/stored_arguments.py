@@ -45,7 +45,7 @@ class Compared:
     """
 
 
-#: Config of a part that a registry builds: ``type``, and arguments of its constructor
+#: Config of a part that a registry builds: its ``type``, and arguments for its constructor
 PartConfig = dict[str, Any]
 #: Text that is marked as :class:`Compared`
 Word = Annotated[str, Compared()]
@@ -53,7 +53,7 @@ Word = Annotated[str, Compared()]
 Words = Annotated[dict[str, Any], Compared()]
 #: Number of blocks or layers in a network
 Layers = Annotated[int, Stored(1000)]
-#: Width from which all other widths of a network follow
+#: Width that determines all other widths of a network
 Channels = Annotated[int, Stored(1024, is_width=True)]
 #: Width of features or of a hidden layer
 Features = Annotated[int, Stored(2**14, is_width=True)]
@@ -65,9 +65,9 @@ Entries = Annotated[int, Stored(2**20, is_width=True)]
 Switch = Annotated[bool, Stored()]
 #: Name of a network variant
 Variant = Annotated[str, Stored(32)]
-#: Number of frames in a clip, or from one frame of a clip to the next
+#: Number of frames in a clip, or distance from one frame of a clip to the next
 Frames = Annotated[int, Stored(4096)]
-#: Length of a clip in seconds
+#: Duration of a clip in seconds
 Seconds = Annotated[float, Stored(86400, least=1e-6)]
 #: Side of a frame in pixels
 Pixels = Annotated[int, Stored(8192)]
@@ -109,7 +109,7 @@ def _is_within(value: Any, limits: Stored, widths: set[int]) -> bool:
     if value is None or isinstance(value, bool):
         return True
     if isinstance(value, str):
-        # Pools such as mean+absdiff join words with a plus.
+        # Allow a plus, because it joins words in names of pools such as mean+absdiff.
         return value.replace("+", "_").isidentifier() and len(value) <= limits.most
     fits = value in widths or value == 0 or not limits.is_width
     return fits and limits.least <= value <= limits.most
@@ -141,8 +141,8 @@ def constructor_parameters(part: Any) -> dict[str, inspect.Parameter]:
             parameters = inspect.signature(constructor).parameters
             hints = get_type_hints(constructor, include_extras=True)
         except (AttributeError, NameError, TypeError, ValueError):
-            break  # written in C, or annotated with names that only type checkers import
-        _, *own = parameters.values()  # without self
+            break  # written in C, or its annotations name types that only type checkers import
+        _, *own = parameters.values()  # skip self
         for p in own:
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 found.setdefault(p.name, p.replace(annotation=hints.get(p.name, Any)))

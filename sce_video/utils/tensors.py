@@ -34,7 +34,7 @@ class ReusedMemory:
 
     def __init__(self, new: Callable[[int], Tensor]) -> None:
         self._new = new
-        self._blocks: list[Tensor] = []  # the most recently used block is last
+        self._blocks: list[Tensor] = []  # most recently used block last
         self._pid = os.getpid()
         self._lock = Lock()
 
@@ -50,14 +50,15 @@ class ReusedMemory:
 
     def _free_block(self, size: int) -> Tensor:
         """Return an unused block for ``size`` bytes, or a new one if there is none."""
-        if self._pid != os.getpid():  # after a fork, the blocks belong to the other process
+        if self._pid != os.getpid():  # after a fork, the blocks belong to the parent process
             self._blocks, self._pid = [], os.getpid()
         free = [block for block in self._blocks if not flags(block)[: RECEIVER + 1].any()]
         fitting = [block for block in free if size <= len(block) - HEADER <= 2 * size]
         if fitting:
             found = fitting[-1]
         else:
-            # The most recent free blocks of at most this size are kept, and the others are freed.
+            # Keep the most recently used free blocks up to this size in total, and release the
+            # others.
             held = 0
             for block in reversed(free):
                 held += len(block) - HEADER
@@ -104,7 +105,7 @@ class DeferredNumber:
     The engine reads the number only when it writes the log, so other steps do not wait.
     """
 
-    tensor: Tensor  # on the device, without gradient
+    tensor: Tensor  # on the device and without gradient
     compute: Callable[[Tensor], Tensor]  # maps a copy of the tensor on the CPU to a scalar
 
     @torch.no_grad()
@@ -113,7 +114,7 @@ class DeferredNumber:
         return float(self.compute(self.tensor.cpu()))
 
 
-#: Value in the result of a method's ``loss()``, a scalar tensor or a number to compute later
+#: Value in the result of a method's ``loss()``: a scalar tensor, or a number to be computed later
 LoggedValue = Tensor | DeferredNumber
 
 
@@ -136,11 +137,11 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-#: Number of values in a block of rows, 32 MB in float64. This is small compared with features, but
-#: large enough for efficient matrix products.
+#: Number of values in a block of rows, which takes 32 MB in float64. Blocks are small compared with
+#: features, but large enough for efficient matrix products.
 _BLOCK_VALUES = 2**22
-#: Compute capabilities of NVIDIA's data-centre GPUs (P100, V100, A100, H100, B200), which are half
-#: as fast in float64 as in float32. On all other GPUs, float64 is 32 to 64 times as slow.
+#: Compute capabilities of NVIDIA's data-centre GPUs (P100, V100, A100, H100, B200). They are half
+#: as fast in float64 as in float32, whereas all other GPUs are 32 to 64 times as slow.
 _FAST_FLOAT64 = frozenset([(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)])
 
 

@@ -36,7 +36,7 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
     size = math.prod(shape) * first.itemsize
     try:
         storage = first.untyped_storage()._new_shared(size)
-    except RuntimeError as error:  # raised here, because torch reserves the pages immediately
+    except RuntimeError as error:  # torch reserves the pages immediately, so it fails here
         reason = str(error).partition("\n")[0]
         worker = get_worker_info()
         needed = shared_memory_needed(size, 1 if worker is None else worker.num_workers)
@@ -78,7 +78,7 @@ class BatchTensor(Tensor):
     Tensors that are computed from it are plain tensors, which are copied when they are sent.
     """
 
-    memory: Tensor  # header and batch, (bytes,) uint8 in shared memory
+    memory: Tensor  # header and batch, uint8 (bytes,) in shared memory
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Callable, tuple]:

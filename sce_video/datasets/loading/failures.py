@@ -28,15 +28,15 @@ from sce_video.utils.errors import CRASH_SIGNALS, UserError
 from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.private_parts import end_persistent_workers
 
-#: Largest number of workers whose files are recorded. No machine has more cores for a loader.
+#: Maximum number of workers whose files are recorded. No machine has this many cores for a loader.
 _ROWS = 256
-#: Largest recorded length of a path in bytes. Linux allows no longer paths (PATH_MAX).
+#: Maximum recorded length of a path in bytes. Linux does not allow longer paths (PATH_MAX).
 _WIDTH = 4096
-#: Length of a process id in bytes.
+#: Size of a process id in bytes.
 _PID = 8
-#: Longest time to wait until the end of a process is noticed, in seconds.
+#: Maximum time in seconds to wait until the end of a process is noticed.
 _PATIENCE = 2.0
-#: Pattern of both messages that torch raises for a crashed worker.
+#: Pattern that matches both of torch's messages about a crashed worker.
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 
 
@@ -70,13 +70,13 @@ class CurrentFiles:
             yield
             return
         row = self._table[worker.id].numpy()
-        name = os.fsencode(path)[-_WIDTH:]  # the end of a path is most informative
+        name = os.fsencode(path)[-_WIDTH:]  # the end of a path is its most informative part
         row[_PID:] = 0
         row[_PID : _PID + len(name)] = np.frombuffer(name, dtype=np.uint8)
         row[:_PID] = list(os.getpid().to_bytes(_PID, "little"))
         try:
             yield
-        finally:  # a thread that exceeded its time limit must not remove the next file
+        finally:  # a thread that exceeded its time limit must not clear the next file
             if row[_PID:].tobytes().rstrip(b"\0") == name:
                 row[:_PID] = 0
 
@@ -106,13 +106,13 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         if found is None:
             raise
         reading, pids = _reading(dataloader), [int(word) for word in re.findall(r"\d+", found[1])]
-        # torch's first error says how a worker ended, but a second error may have replaced it.
+        # torch's first error states how the worker ended, but a second error may have replaced it.
         first = _CRASH.search(str(error.__cause__)) or found
         files = [reading[pid] for pid in pids if pid in reading]
         raise _crash_error(pids, files, first[2].strip()) from error
-    except (ConnectionError, EOFError, FileNotFoundError) as error:  # while fetching a batch
+    except (ConnectionError, EOFError, FileNotFoundError) as error:  # a batch was being sent
         end, ended = time.monotonic() + _PATIENCE, dict[int, str]()
-        with _child_signals_deferred(deliver=False):  # torch's handler would raise here
+        with _child_signals_deferred(deliver=False):  # torch's handler would raise an error here
             while not ended and time.monotonic() < end:
                 alive = {child.pid for child in multiprocessing.active_children()}
                 reading = _reading(dataloader)
@@ -150,7 +150,7 @@ def _is_of_file(cause: str) -> bool:
     return any(str(signal.strsignal(number)).lower() in cause.lower() for number in CRASH_SIGNALS)
 
 
-#: Signals that Ctrl-C, schedulers, and closed terminals or ssh connections send.
+#: Signals sent by Ctrl-C, schedulers, and closed terminals or ssh connections.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -171,7 +171,8 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
         os._exit(0)
 
     threading.Thread(target=end_by_parent, daemon=True).start()
-    # If the parent is interrupted, multiprocessing's sending thread would report an error.
+    # If the parent process was interrupted, multiprocessing's sending thread would report an error
+    # in this worker.
     sys.excepthook = _report_unless_parent_left
     if worker_init is not None:
         worker_init(worker)
@@ -235,8 +236,8 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     loader = dataloader
     while True:
         try:
-            # Report a crash only when the next batch is requested. torch's signal handler would
-            # raise in whatever the main process is computing.
+            # Report a crash only when the next batch is requested. Otherwise, torch's signal
+            # handler would raise an error in the middle of the main process's computations.
             with report_worker_crashes(loader), outliving_workers(loader):
                 for batch in start_workers(loader):
                     delivered += 1
@@ -245,7 +246,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
             return
         except WorkerCrashError as error:
             if not skip or found.issuperset(error.files):
-                raise  # also if no file was being read
+                raise  # also raised if no file was being read
             bad = [path for path in error.files if path in again or _is_of_file(error.cause)]
             again.update(error.files)
             found.update(bad)
@@ -254,10 +255,10 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
                 part.current_files.clear()
                 for path in bad:
                     part.mark_bad(path, reason)
-        with _child_signals_deferred(deliver=False):  # the other workers end, too
+        with _child_signals_deferred(deliver=False):  # the other workers are ended, too
             if loader.persistent_workers:
                 end_persistent_workers(loader)
-            gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
+            gc.collect()  # a cycle with the crash's traceback may contain the iterator
         names = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
                  "multiprocessing_context", "prefetch_factor", "generator")  # fmt: skip
         settings = {name: getattr(dataloader, name) for name in names}
@@ -273,7 +274,7 @@ def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
     """Call the handler of SIGCHLD only after the block or, with ``deliver=False``, never."""
     handler = signal.getsignal(signal.SIGCHLD)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # Python calls handlers only in the main thread
+        yield  # only the main thread receives signals in Python
         return
     received: list[int] = []
     signal.signal(signal.SIGCHLD, lambda number, _: received.append(number))

@@ -46,12 +46,12 @@ class TimeLimitedCaller:
         self._helper.requests.put((function, answer))
         try:
             while (left := self._end - time.monotonic()) > 0:
-                with suppress(queue.Empty):  # then check whether the limit was restarted
+                with suppress(queue.Empty):  # no answer yet, but the limit may have changed
                     value, error = answer.get(timeout=min(left, seconds))
                     break
             else:
                 raise LimitExceededError(f"no answer after {seconds:.1f} s")
-        except BaseException:  # too late, or interrupted
+        except BaseException:  # the limit was exceeded, or the call was interrupted
             self._helper.abandoned = True
             self.close()
             raise
@@ -94,6 +94,6 @@ class _Helper(threading.Thread):
             function, answer = request
             try:
                 answer.put((function(), None))
-            except BaseException as error:  # raised in the caller's thread
+            except BaseException as error:  # the calling thread will raise it
                 answer.put((None, error))
-            del request, function, answer  # keep no sample alive while waiting
+            del request, function, answer  # release the sample while waiting

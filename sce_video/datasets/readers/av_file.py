@@ -30,30 +30,31 @@ from sce_video.datasets.readers.frame_table import (
 )
 from sce_video.utils.files import regular_file
 
-#: FFmpeg's names for the containers that can be read. They do not include numbered images, text,
-#: and playlists that refer to other files or hosts (concat, hls, dash, sdp, imf).
+#: FFmpeg's names for the containers that can be read. They exclude numbered images, text, and
+#: playlists, which refer to other files or hosts (concat, hls, dash, sdp, imf).
 CONTAINERS = (
     "mov", "matroska", "avi", "asf", "flv", "live_flv", "gif", "mpeg", "mpegvideo", "mpegts", "ogg",
     "mxf", "nut", "rm", "dv", "ivf", "wtv", "dhav", "nsv", "h264", "hevc", "m4v", "h263", "obu",
     "av1", "mjpeg", "yuv4mpegpipe", "vc1", "vc1test", "apng",
 )  # fmt: skip
 _OPTIONS = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "file"}
-# Codecs whose decoders need only the parameter sets in the container's header.
+# Codecs whose decoders only need the parameter sets in the container's header.
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
 _MATROSKA = b"\x1a\x45\xdf\xa3"
-# Streams that players do not show as video: cover pictures and thumbnails of chapters.
+# Streams that players do not show as video, such as cover pictures and thumbnails of chapters.
 _STILLS = Disposition.attached_pic | Disposition.timed_thumbnails
-# FFmpeg uses this list only for its own probing, and not for decoders that are opened afterwards.
+# FFmpeg uses this list only for its own probing. It does not affect decoders that are opened later.
 _NO_PROBING = {"codec_whitelist": "none"}
-# Without an index, the packets of a file up to this size are read once and kept in memory. Larger
-# files are read again, starting at a key frame.
+# Files without an index are read once and kept in memory up to this size. Larger files are read
+# again, starting at a key frame.
 _MAX_HELD_BYTES = 64 * 2**20
-# Tables of larger files, by path, size and modification time, with nine bytes per frame. Tables of
-# long indexes are kept, too, because reading the index of a one-hour video takes 50 ms per segment.
+# Frame tables of larger files, by path, size and modification time. They take nine bytes per frame.
+# Tables from long indexes are kept, too, because reading the index of a one-hour video takes 50 ms
+# per segment.
 _tables: dict[tuple[str, int, int, int, str], FrameTable] = {}
 _MAX_TABLES = 128
-_LONG = 10_000  # number of frames
+_LONG = 10_000  # minimum number of frames in a long index
 
 
 def file_url(path: str | os.PathLike[str]) -> str:
@@ -90,7 +91,7 @@ def open_container(
             container_options={**_OPTIONS, **(demuxer_options or {})},
             metadata_errors="ignore",
         )
-    except av.ArgumentError as error:  # FFmpeg's error for a format that is not on the whitelist
+    except av.ArgumentError as error:  # the format is not on the whitelist
         reason = "cannot be opened: its format is not a supported video container"
         raise VideoDecodeError(path, reason) from error
     except (av.FFmpegError, OSError, ValueError) as error:
@@ -124,7 +125,8 @@ def stated_seconds(container: Any, stream: Any) -> float | None:
 
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
     """Return options with which a decoder refuses frames that are much too large."""
-    # FFmpeg counts coded pixels, which may include rows and columns that are not displayed.
+    # Allow more pixels, because FFmpeg counts coded pixels, which may include rows and columns that
+    # are not displayed.
     return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
 
@@ -152,7 +154,7 @@ def holds_video(path: str) -> bool:
 
     The cover picture of an audio file is not a video. Nothing is decoded.
     """
-    if not os.path.isfile(path):  # reading a pipe or a device could block
+    if not os.path.isfile(path):  # a pipe or a device could block
         return False
     try:
         with open_container(path, demuxer_options=_NO_PROBING) as container:
@@ -175,12 +177,12 @@ def demux_packets(container: Any, stream: Any) -> Iterator[av.Packet | None]:
         packets = container.demux(stream)
         try:
             yield from packets
-        except IndexError:  # PyAV's error for a packet of such a stream
+        except IndexError:  # PyAV raises this for a packet of an unknown stream
             more = True
         except (av.FFmpegError, OSError):
-            pass  # a truncated file: keep what was read so far
+            pass  # the file is truncated, so keep what was read so far
         finally:
-            packets.close()  # PyAV 18 leaks 160 bytes per demuxer that is not exhausted
+            packets.close()  # PyAV 18 leaks 160 bytes per unfinished demuxer
         if more:
             yield None
 
@@ -211,7 +213,7 @@ class AvFile:
                 if other.index != self.stream.index:
                     other.discard = Discard.all  # audio is not read
             self.codec = self.stream.codec_context
-            # Open the decoder before skip_frame is set, because libdav1d keeps the first value.
+            # Open the decoder before skip_frame is set, because libdav1d keeps its first value.
             open_decoder(self.codec, num_threads, limits)
             height, width = self.codec.height or 0, self.codec.width or 0
             if not height * width and not quick:
@@ -230,7 +232,8 @@ class AvFile:
     @property
     def self_describing(self) -> bool:
         """Return whether the container's header suffices to choose and decode the stream."""
-        # Of several streams, FFmpeg chooses the one from which it decoded the most frames.
+        # If there are several streams, FFmpeg has to decode frames, because it chooses the stream
+        # from which it decoded the most.
         name, alone = self.codec.name, len(self.container.streams.video) == 1
         described = bool(self.codec.extradata) or name in ("vp8", "vp9")
         return alone and name in _SELF_DESCRIBING and described
@@ -244,7 +247,7 @@ class AvFile:
 
     def quick_was_enough(self, table: FrameTable) -> bool:
         """Return whether decoding returns the same frames as without ``quick``."""
-        # The reorder depth of a stream with B frames must be in its header, and the last packet
+        # The header must contain the reorder depth of a stream with B frames, and the last packet
         # must have a duration.
         known_order = self.codec.has_b_frames or not (np.diff(table.pts) < 0).any()
         return table.last_duration > 0 and bool(known_order)
@@ -342,8 +345,8 @@ class AvStream:
         self._held: list[av.Packet] | None = None
         self._indexed = False
         self._direct: FileIO | None = None  # file from which packets are read without the demuxer
-        self._checked = False  # whether the keys of an index are known to be restart points
-        self.decoded_bytes = 0  # bytes of packets decoded by the last call of frames_from
+        self._checked = False  # whether all keys of the index are known restart points
+        self.decoded_bytes = 0  # size of the packets that the last call of frames_from decoded
         self.table = table_from_packets([])
         self.file = AvFile(path, num_threads, can_be_quick(path), limits)
         self.extradata = self.file.codec.extradata or b""
@@ -407,7 +410,7 @@ class AvStream:
         assert self._direct is not None and table.stored is not None
         offset, size = table.stored[position].tolist()
         self._direct.seek(offset)
-        packet = av.Packet(size)  # FFmpeg's memory: see make_packet
+        packet = av.Packet(size)  # memory allocated by FFmpeg (see make_packet)
         if self._direct.readinto(packet) != size:
             raise WrongIndexError
         return packet
@@ -448,7 +451,7 @@ class AvStream:
         return table
 
     def _clock(self, dts: list[int | None]) -> Clock | None:
-        if self.file.format == "avi":  # timestamps are frame numbers
+        if self.file.format == "avi":  # its timestamps are only frame numbers
             return None
         tick = Fraction(self.file.stream.time_base or Fraction(1, 1000))
         free = bool(self.file.container.format.flags & Flags.ts_discont.value)
@@ -461,7 +464,8 @@ class AvStream:
         """Clear ``table.is_key`` of the packets at which decoding cannot start."""
         if self._checked:
             return
-        # The key-frame flags of an index say nothing about the packets, so read the packets once.
+        # The key-frame flags of an index do not show whether decoding can start there, so read the
+        # packets once.
         is_key = self.table.is_key.copy()
         for position in np.flatnonzero(is_key).tolist()[1:]:
             check_deadline(self.path, self.deadline)
@@ -485,7 +489,7 @@ class AvStream:
         self.decoded_bytes = 0
 
         def decoder_for(packet: av.Packet) -> av.VideoCodecContext:
-            codec = self.file.codec  # seeking to the start may have opened a new decoder
+            codec = self.file.codec  # get it here, because seeking may have opened a new decoder
             skip = wanted is not None and packet.pts not in wanted
             codec.skip_frame = "NONREF" if skip else "DEFAULT"
             return codec
@@ -518,8 +522,8 @@ class AvStream:
             yield from enumerate(self._held[first:], first)
             return
         if self._direct is not None:
-            # A demuxer reads 32 KiB after each seek, which takes a sixth as long as decoding a
-            # small intra frame.
+            # Read packets directly, because after each seek, a demuxer reads 32 KiB, which takes a
+            # sixth of the time for decoding a small intra frame.
             for position in range(first, len(self.table.pts)):
                 packet = self._stored(self.table, position)
                 packet.pts = int(self.table.pts[position])
@@ -527,7 +531,7 @@ class AvStream:
                 yield position, packet
             return
         packets = self._seek(first)
-        if packets is None:  # read from the start of the file
+        if packets is None:  # the container cannot seek, so read from the start
             self.reopen()
             packets = enumerate(self._packets())
         for position, packet in packets:
@@ -541,9 +545,9 @@ class AvStream:
     def _seek(self, first: int) -> Iterator[tuple[int, av.Packet]] | None:
         """Seek to packet ``first`` or an earlier packet; None if the container cannot seek."""
         if first == 0 and not self._indexed:
-            return None  # not every container can seek to its start
+            return None  # some containers cannot seek to their start
         stamps = self.table.stored_pts
-        try:  # find the last key frame that is displayed at or before this time
+        try:  # seek to the last key frame displayed at or before this time
             self.file.container.seek(int(stamps[first]), stream=self.file.stream)
         except av.FFmpegError:
             return None

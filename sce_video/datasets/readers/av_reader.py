@@ -101,12 +101,12 @@ class AvFrames(DecodedFrames):
         frame = self._frames[index]
         orientation = self._orientation_of(frame)
         height, width = self.size[::-1] if orientation % 2 else self.size
-        # By default, every reformatter starts a thread pool, which takes much longer than
-        # converting a frame.
+        # Set the number of threads. By default, every reformatter starts a thread pool, which takes
+        # much longer than converting a frame.
         rgb = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )
-        plane: Any = rgb.planes[0]  # a view, because to_ndarray would copy padded rows
+        plane: Any = rgb.planes[0]  # not copied, whereas to_ndarray copies padded rows
         strides = (plane.line_size, 3, 1)
         array: np.ndarray = np.ndarray((height, width, 3), np.uint8, plane, strides=strides)
         return np.ascontiguousarray(upright(array, orientation)) if orientation else array
@@ -148,18 +148,18 @@ class AvReader(VideoReader):
     counted. Without timestamps, frames are spaced evenly.
     """
 
-    _pts: np.ndarray  # (F,) int64, timestamps of the frames in display order
+    _pts: np.ndarray  # timestamps of the frames in display order, (F,) int64
 
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         check_regular_file(path)
         super().__init__(path, **options)
         correction = self.correction
         self._closed = False
-        #: Whether frames are found by counting them, and not by their timestamps.
+        #: Whether frames are found by counting them instead of by their timestamps.
         self.by_count = False
         self._stream = AvStream(path, self.num_threads, self.deadline, self.limits)
         try:
-            # A correction refers to the table of packets, which may differ from the index.
+            # A correction refers to the table from the packets, which may differ from the index.
             self._take_table(use_index=correction is None)
             if correction is not None:
                 if correction[-1] >= len(self._pts):
@@ -192,10 +192,11 @@ class AvReader(VideoReader):
         self._pts = self._shown = table.pts[self._order]
         self.by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
         numerator, denominator = self.tick.numerator, self.tick.denominator
-        # integer * integer / integer is correctly rounded, so frame 64 at 25 fps is exactly 2.56
+        # An integer product divided by an integer is rounded correctly, so frame 64 at 25 fps
+        # starts at exactly 2.56 s.
         self.timestamps = (self._pts - self._pts[0]) * numerator / denominator
         last = table.last_duration * numerator / denominator
-        if last <= 0:  # not stated, so use the median distance between frames
+        if last <= 0:  # it is not stated, so use the median distance between frames
             last = float(np.median(np.diff(self.timestamps))) if len(self._pts) > 1 else 1 / fps
         self.duration = float(self.timestamps[-1]) + last
 
@@ -221,7 +222,8 @@ class AvReader(VideoReader):
 
     @property
     def stated_duration(self) -> float | None:
-        # If the clock restarts, FFmpeg computes it from the first and the last timestamp.
+        # If the clock restarts, FFmpeg's duration is wrong, because it uses only the first and the
+        # last timestamp.
         return None if self.restarts else self._stream.file.stated_duration
 
     @property
@@ -232,9 +234,9 @@ class AvReader(VideoReader):
     @property
     def random_access_at_keys(self) -> bool:
         """Return whether all frames after every key frame are exact if decoding starts there."""
-        # Frames are not exact if some key frames are no restart points (intra refresh), if frames
-        # that are decoded after a key frame are displayed before it, or if the second key frame of
-        # h264 is not an IDR picture (open GOP).
+        # Frames are not exact in three cases: some key frames are no restart points (intra
+        # refresh), frames decoded after a key frame are displayed before it, or the second key
+        # frame of h264 is not an IDR picture (open GOP).
         if self.by_count or self._pts[0] < 0 or self.has_false_keys:
             return False
         table = self._stream.table
@@ -253,7 +255,7 @@ class AvReader(VideoReader):
         try:
             self._stream.drop_false_keys()
         except WrongIndexError:
-            return True  # unknown, because the index is wrong
+            return True  # assume so, because the index is wrong
         return self._stream.table.false_keys
 
     @property
@@ -272,7 +274,7 @@ class AvReader(VideoReader):
             frames = None if self.by_count else self._find_by_pts(indices)
             if frames is None:
                 if not self.by_count:  # the timestamps are wrong, so count the frames
-                    self._stream.reopen(quick=False)  # a decoder may keep the state of its start
+                    self._stream.reopen(quick=False)  # the decoder may keep state from its start
                     found = [frame.pts for frame in self._stream.frames_from(0)]
                     if len(found) < len(self._pts):
                         raise self._frame_count_error(found)
@@ -342,7 +344,7 @@ class AvReader(VideoReader):
                         yield number, frame
                 return
             except (WrongIndexError, NoRestartPointError):
-                # The packets differ from the table, so read a new table and count the frames.
+                # The packets do not match the table, so read a new table and count the frames.
                 self._stream.reopen(quick=False)
                 self._take_table(use_index=False)
         wanted = set(left.tolist())
@@ -369,7 +371,7 @@ class AvReader(VideoReader):
         try:
             try:
                 return self._frames_of(self._pts[indices])
-            except NoRestartPointError:  # find out which packets are restart points
+            except NoRestartPointError:  # find out which packets really are restart points
                 self._stream.drop_false_keys()
                 return self._frames_of(self._pts[indices])
         except WrongIndexError:
@@ -408,7 +410,7 @@ class AvReader(VideoReader):
         keys = np.flatnonzero(self._stream.table.is_key)
         shown = self._stream.table.pts[keys]
         by_time = np.argsort(shown, kind="stable")
-        latest = np.maximum.accumulate(keys[by_time])  # last packet among those displayed so far
+        latest = np.maximum.accumulate(keys[by_time])  # last packet displayed so far
         found = np.searchsorted(shown[by_time], wanted, side="right") - 1
         starts = np.where(found < 0, 0, latest[found]) if len(keys) else np.zeros_like(packets)
         stretches: list[tuple[int, int]] = []

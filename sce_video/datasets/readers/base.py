@@ -78,9 +78,9 @@ class TooManyBadFilesError(UserError, RuntimeError):
         super().__init__(message_from_worker(message, type(self)))
 
 
-#: Largest number of pixels in an image. Photos have up to 100 million.
+#: Maximum number of pixels in an image. Photos have up to 100 million.
 MAX_IMAGE_PIXELS = 2**27
-#: Maximum size in bytes of the decoded frames that a reader holds at a time. It is enough for 170
+#: Maximum size in bytes of the decoded frames that a reader holds at a time. This suffices for 170
 #: frames of 4K video in yuv420p.
 MAX_HELD_BYTES = 2 * 2**30
 
@@ -89,9 +89,9 @@ MAX_HELD_BYTES = 2 * 2**30
 class DecodeLimits:
     """Limits on the memory for reading a file, because a tiny file may state any frame size."""
 
-    #: Largest number of pixels in a frame, height x width.
+    #: Maximum number of pixels in a frame (height x width).
     max_pixels: int = MAX_PIXELS
-    #: Maximum size in bytes of decoded frames in memory.
+    #: Maximum size in bytes of the decoded frames in memory.
     max_held_bytes: int = MAX_HELD_BYTES
 
     def __post_init__(self) -> None:
@@ -176,11 +176,11 @@ class ArrayFrames(DecodedFrames):
 class FrameBatch:
     """Frames of a video with the times at which they are displayed."""
 
-    #: (n, H, W, 3) uint8 RGB on the CPU, rotated according to the file's metadata.
+    #: Frames on the CPU, uint8 RGB (n, H, W, 3), rotated according to the file's metadata.
     frames: Tensor
-    #: (n,) float64, start of each frame in seconds from the start of the video's first frame.
+    #: Start of each frame in seconds since the start of the first frame, (n,) float64.
     timestamps: Tensor
-    #: (n,) float64, seconds for which each frame is displayed.
+    #: Number of seconds for which each frame is displayed, (n,) float64.
     durations: Tensor
 
     def __len__(self) -> int:
@@ -190,13 +190,13 @@ class FrameBatch:
 class ReaderOptions(TypedDict, total=False):
     """Options with which every reader is opened."""
 
-    #: Number of threads of the decoder. The default, 1, is best if loader workers use all cores.
+    #: Number of decoder threads. The default of 1 is best if loader workers use all cores.
     num_threads: int
-    #: ``FrameCountError.correction`` of an earlier attempt with the same backend.
+    #: ``FrameCountError.correction`` from an earlier attempt with the same backend.
     correction: np.ndarray | None
-    #: Value of ``time.monotonic()`` after which reading raises.
+    #: Value of ``time.monotonic()`` after which reading raises an error.
     deadline: float | None
-    #: Limits on the size of frames; None for the defaults.
+    #: Limits on the size of frames. None means the default limits.
     limits: DecodeLimits | None
 
 
@@ -210,15 +210,15 @@ class VideoReader(ABC):
 
     #: Module that must be importable for the reader to work; empty if none is needed.
     library: str = ""
-    #: Requirements of the library, for the message if it cannot be imported.
+    #: What the library requires, for the message if it cannot be imported.
     import_hint: str = ""
 
     path: str
-    #: (F,) float64, start of every frame in seconds, ascending from 0.
+    #: Start of every frame in seconds, ascending from 0, (F,) float64.
     timestamps: np.ndarray
-    #: Seconds from the first frame's start to the last frame's end.
+    #: Seconds from the start of the first frame to the end of the last frame.
     duration: float
-    #: Number of returned frames in which the decoder concealed errors.
+    #: Number of returned frames in which the decoder has concealed errors.
     damaged: int = 0
     num_threads: int = 1
     correction: np.ndarray | None = None
@@ -330,13 +330,13 @@ class VideoReader(ABC):
         numbers, places = np.unique(wanted, return_inverse=True)
         try:
             frames = self.read(self._check_indices(numbers))
-        except FrameCountError as error:  # a dataset would sample again from existing frames
+        except FrameCountError as error:  # a dataset would choose other frames instead
             reason = f"only {len(error.timestamps)} of its {error.promised} promised frames decode"
             raise VideoDecodeError(self.path, reason, permanent=False) from error
         if not np.array_equal(numbers, wanted):
             self.limits.check_held(self.path, len(wanted), len(wanted) * frames[0].nbytes)
             frames = frames[places]
-        import torch  # here, because programs that only list or index videos do not need it
+        import torch  # imported here, because listing and indexing videos do not need it
 
         durations = np.diff(self.timestamps, append=self.duration)
         return FrameBatch(
@@ -364,7 +364,7 @@ class VideoReader(ABC):
         times = np.asarray(seconds, dtype=np.float64)
         if times.ndim != 1 or times.size == 0:
             raise ValueError(f"seconds must be a list of times, got {seconds!r:.100}")
-        outside = times[~((times >= 0) & (times < self.duration))]  # NaN is outside, too
+        outside = times[~((times >= 0) & (times < self.duration))]  # includes NaN
         if outside.size:
             raise ValueError(
                 f"no frame of {self.path} is displayed at {outside[0]:g} s. Times must be at least "
@@ -459,7 +459,7 @@ def check_regular_file(path: str) -> None:
         raise VideoDecodeError(path, "is empty (0 bytes)")
 
 
-#: Largest share of frames in which the decoder may have concealed errors.
+#: Maximum fraction of frames in which the decoder may have concealed errors.
 MAX_DAMAGED_SHARE = 0.1
 
 

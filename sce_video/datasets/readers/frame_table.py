@@ -19,11 +19,12 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
-#: A clock that jumps ahead by more than this many seconds has restarted, as in the ffmpeg program.
+#: Number of seconds that a clock may jump ahead. After a longer jump, it has restarted, as in the
+#: ffmpeg program.
 _JUMP = Fraction(10)
-#: Between key frames, a clock that goes back by up to this many seconds has not restarted.
+#: Number of seconds that a clock may go back between key frames without having restarted.
 _SLIP = Fraction(1, 10)
-_MAX_MOOV_BYTES = 256 * 2**20  # larger headers are corrupt
+_MAX_MOOV_BYTES = 256 * 2**20  # any larger header is corrupt
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,11 @@ def table_from_packets(
 class Clock:
     """The clock of a file's timestamps, which may restart where recordings were joined."""
 
-    #: (F,) float64, decoding time of each packet; NaN if it is unknown.
+    #: Decoding time of each packet, or NaN if it is unknown, (F,) float64.
     dts: np.ndarray
     #: Length of one timestamp unit in seconds.
     tick: Fraction
-    #: Whether the container has a free-running clock, as MPEG-TS does, so that a jump is not a
-    #: pause.
+    #: Whether the container has a free-running clock (as in MPEG-TS), so a jump is not a pause.
     free: bool
 
     def restarts(
@@ -126,7 +126,7 @@ class Clock:
             return found if found.size else None
         if not early.any():
             return None
-        found, latest = [], stamps[0]  # the latest timestamp of the present recording
+        found, latest = [], stamps[0]  # latest timestamp in the current recording
         for position, stamp in zip(known.tolist(), stamps[1:].tolist(), strict=True):
             if is_key[position] and stamp < latest:
                 found.append(position)
@@ -134,7 +134,7 @@ class Clock:
             latest = max(latest, stamp)
         return np.array(found, dtype=np.int64)
 
-    @np.errstate(over="ignore")  # a damaged file may contain any 64-bit number
+    @np.errstate(over="ignore")  # a damaged file may contain any 64-bit value
     def shifts(
         self, pts: np.ndarray, durations: np.ndarray, shown: np.ndarray, restarts: np.ndarray
     ) -> np.ndarray:
@@ -162,7 +162,7 @@ class Clock:
                 stamps[part] += end - stamps[own].min()
             ordered = np.sort(stamps[own])
             duration = int(durations[own[np.argmax(stamps[own])]])
-            if duration <= 0 and len(ordered) > 1:  # not stated, so use the median distance
+            if duration <= 0 and len(ordered) > 1:  # it is not stated, so use the median distance
                 duration = int(np.median(np.diff(ordered)))
             end = ordered[-1] + max(1, duration)
         return stamps - pts
@@ -181,8 +181,8 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
         fragmented files, AVI files with B frames, truncated files, or if edit lists cut or repeat
         frames, samples are empty or tables are inconsistent.
     """
-    entries = getattr(stream, "index_entries", None)  # PyAV 18
-    # An index of a few bytes can claim millions of samples, more than the file has bytes.
+    entries = getattr(stream, "index_entries", None)  # exists since PyAV 18
+    # An index of a few bytes can claim millions of samples, which is more than the file has bytes.
     file_size = os.path.getsize(path)
     if entries is None or not 0 < len(entries) <= file_size:
         return None
@@ -191,7 +191,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     if name.startswith("mov,"):
         samples = _read_sample_tables(path, stream.id, count)
     elif name == "avi" and not stream.codec_context.has_b_frames:
-        samples = np.ones(count, np.int64), np.zeros(count, np.int64)  # the unit is a frame
+        samples = np.ones(count, np.int64), np.zeros(count, np.int64)  # times are in frames
     if samples is None:
         return None
     durations, offsets = samples
@@ -200,16 +200,17 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     if discarded.any() or not sizes.all() or not keys[0]:
         return None
     if (byte_offsets + sizes).max() > file_size:
-        return None  # a truncated file, of which only the packets can be read
+        return None  # the file is truncated, so only its packets can be read
     steps = np.diff(dts)
-    if name == "avi":  # if a frame is missing, the previous frame is displayed longer
+    if name == "avi":  # missing frames extend the previous frame
         if (steps <= 0).any() or dts[-1] + 1 != stream.frames:
             return None
     elif (steps <= 0).any() or (steps != durations[:-1]).any():
         return None
     pts = dts + offsets
     last = int(durations[np.argmax(pts)])
-    # Without B frames, all times are FFmpeg's own, so no packets need to be demuxed to check them.
+    # Packets may be read without a demuxer only if there are no B frames, because all times are
+    # then FFmpeg's own.
     plain = stream.codec_context.name in ("h264", "hevc") and (offsets == offsets[0]).all()
     stored = np.stack([byte_offsets, sizes], 1) if plain and name != "avi" else None
     return FrameTable(pts, keys.astype(bool), last, stored=stored)
@@ -226,7 +227,7 @@ def _read_sample_tables(
         with open(path, "rb", opener=regular_file) as file:
             moov = _find_moov(file, os.fstat(file.fileno()).st_size)
         if moov is None or any(kind == b"mvex" for kind, _ in _boxes(moov)):
-            return None  # a fragmented file, whose samples are mostly listed elsewhere
+            return None  # the file is fragmented, so most samples are listed elsewhere
         for kind, track in _boxes(moov):
             if kind != b"trak":
                 continue
@@ -252,7 +253,7 @@ def _box_head(data: bytes | memoryview, position: int, room: int) -> tuple[int, 
     if size == 1:  # a 64-bit size follows
         (size,) = struct.unpack_from(">Q", data, position + 8)
         head = 16
-    elif size == 0:  # the rest of the file
+    elif size == 0:  # the box extends to the end of the file
         size = room
     if not head <= size <= room:
         raise ValueError("a box extends beyond its parent box")
@@ -300,9 +301,9 @@ def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
 
 
 _START_CODE = b"\0\0\1"
-#: Number of bytes at the start of a packet or unit that are searched for a header.
+#: Number of bytes at the start of a packet or unit in which a header is searched.
 _HEAD_BYTES = 4096
-#: payloadType of a recovery point in an SEI message (H.264, annex D).
+#: payloadType of a recovery point in SEI messages (H.264, annex D).
 _RECOVERY_POINT = 6
 
 
@@ -311,9 +312,9 @@ class _PictureHeader:
     """Position of the coding type in a picture header."""
 
     start_code: bytes  # bytes at the start of the header
-    at: int  # distance of the byte with the coding type from the start code
-    shift: int  # number of bits below the coding type in this byte
-    mask: int  # mask of the coding type after the shift
+    at: int  # distance from the start code to the byte with the coding type
+    shift: int  # number of bits below the coding type in its byte
+    mask: int  # mask of the coding type after shifting
     intra: int  # coding type of a picture that refers to no other picture
 
 
@@ -337,7 +338,7 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
     """
     if codec == "hevc":
         kinds = (unit[0] >> 1 & 63 for unit in nal_units(packet, extradata, 21))
-        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # kind of the first slice
+        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # type of the first slice
     if codec in _PICTURES:
         picture, data = _PICTURES[codec], bytes(packet[:_HEAD_BYTES])
         found = data.find(picture.start_code)
@@ -349,7 +350,7 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
     recovery: int | None = None
     for unit in nal_units(packet, extradata, 4):
         kind = unit[0] & 31
-        if kind in (1, 2, 5):  # the first slice, which has kind 5 in an IDR picture
+        if kind in (1, 2, 5):  # first slice, which is type 5 in an IDR picture
             return kind == 5 or recovery == 0
         if kind == 6 and recovery is None:
             recovery = _recovery_frames(bytes(unit[1:_HEAD_BYTES]))

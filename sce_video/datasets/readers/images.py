@@ -24,9 +24,9 @@ from sce_video.registry import READERS
 from sce_video.utils.files import regular_file
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
-#: OpenCV's flag for each factor by which libjpeg can reduce an image by omitting high frequencies.
+#: OpenCV's flag for each factor by which libjpeg can shrink an image by omitting high frequencies.
 _REDUCED = {1: 0, **{n: getattr(cv2, f"IMREAD_REDUCED_GRAYSCALE_{n}") for n in (2, 4, 8)}}
-#: If OpenCV has this flag, libjpeg itself writes RGB. Otherwise, the image is converted afterwards.
+#: Flag with which libjpeg itself writes RGB. If OpenCV lacks it, the image is converted afterwards.
 _RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)
 
 
@@ -93,7 +93,7 @@ def open_jpeg(
 
 
 def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
-    # Decode from memory, because cv2.imread fills the end of a truncated JPEG file with grey.
+    # Decode from memory, because cv2.imread pads truncated JPEG files with grey.
     try:
         image = cv2.imdecode(encoded, flags)
     except (cv2.error, MemoryError) as error:
@@ -120,9 +120,10 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[in
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             size = (image.height, image.width)
-            # Pillow would decode a whole PNG file to find its EXIF data.
+            # Look at the EXIF data of JPEG files only. For a PNG file, Pillow would have to decode
+            # the whole image.
             upright_jpeg = image.format == "JPEG" and not _is_rotated(image)
-    except Image.DecompressionBombError as error:  # Pillow's own limit
+    except Image.DecompressionBombError as error:  # Pillow has a limit of its own
         raise VideoDecodeError(path, f"is too large: {error}") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, KeyError) as error:
         raise VideoDecodeError(path, "is not an image that can be decoded") from error
@@ -134,7 +135,7 @@ def _is_rotated(image: Image.Image) -> bool:
     """Return whether the EXIF data of a JPEG file contain an orientation."""
     try:
         return image.getexif().get(ExifTags.Base.Orientation, 1) != 1
-    except Exception:  # damaged EXIF data, which OpenCV also reads
+    except Exception:  # damaged EXIF data, so let OpenCV decide
         return True
 
 
@@ -188,7 +189,7 @@ class FrameFolderReader(VideoReader):
             except VideoDecodeError as error:
                 raise VideoDecodeError(self.path, f"{name} {error.reason}", False) from error
             held = sum(image.nbytes for image in images)
-            self.limits.check_held(self.path, len(images), 2 * held)  # twice, because of np.stack
+            self.limits.check_held(self.path, len(images), 2 * held)  # np.stack makes a copy
         shapes = {image.shape for image in images}
         if len(shapes) > 1:
             raise VideoDecodeError(

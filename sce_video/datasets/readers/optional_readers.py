@@ -19,9 +19,9 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.registry import READERS
 
-#: FFmpeg's names for the containers from which the libraries returned PyAV's frames in tests.
+#: FFmpeg's names for containers from which the libraries returned the same frames as PyAV in tests.
 _CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
-#: Values of profile_idc for H.264 with 8 bits: baseline, main, extended, high.
+#: Values of profile_idc for 8-bit H.264: baseline, main, extended and high.
 _H264_8_BIT = (66, 77, 88, 100)
 
 
@@ -34,7 +34,7 @@ class FallbackReader(VideoReader):
 
     #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
     codecs: frozenset[str] = frozenset()
-    #: Exceptions that the library raises if a frame is missing.
+    #: Exceptions that the library raises if frames are missing.
     errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
     _video: Any = None
 
@@ -44,15 +44,15 @@ class FallbackReader(VideoReader):
         codec = fallback.file.codec
         self._pixels = (codec.width or 0) * (codec.height or 0)
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
-        self._fallback: AvReader | None = fallback  # None if frames come from the library
-        # If there is a correction, frames are missing, and it refers to PyAV's frames.
+        self._fallback: AvReader | None = fallback  # None if the library reads the frames
+        # A correction means that frames are missing, and refers to the frames that PyAV found.
         trusted = self.correction is None and self.can_read(fallback)
         try:
             if trusted and self._open(path, self.num_threads) == len(fallback.timestamps):
                 fallback.close()
                 self._fallback = None
         except self.errors:
-            pass  # PyAV has opened the file, so it reads the frames
+            pass  # PyAV has already opened the file, so it reads the frames
         except BaseException:
             fallback.close()
             raise
@@ -67,15 +67,15 @@ class FallbackReader(VideoReader):
             return False
         try:
             if av_reader.decode(np.zeros(1, dtype=np.int64)).orientation >= 4:
-                return False  # the libraries rotate frames but do not mirror them
+                return False  # the libraries rotate frames, but do not mirror them
         except (VideoDecodeError, FrameCountError):
-            return False  # PyAV reports the damage
+            return False  # PyAV will report the damage
         extradata = av_reader.extradata
         if codec not in ("h264", "hevc"):
             return True
         if len(extradata) < 2 or extradata[0] != 1:
             return False
-        # The libraries round 10-bit values differently.
+        # Accept only 8-bit video, because the libraries round 10-bit values differently.
         return extradata[1] in _H264_8_BIT if codec == "h264" else extradata[1] & 31 == 1
 
     @property
@@ -97,7 +97,7 @@ class FallbackReader(VideoReader):
             self.limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
             try:
                 frames = self._read(indices.tolist())
-            except self.errors:  # PyAV raises FrameCountError if frames are missing
+            except self.errors:  # PyAV will raise FrameCountError if frames are missing
                 self._video = None
                 self._fallback = AvReader(self.path, deadline=self.deadline, limits=self.limits)
                 if len(self._fallback.timestamps) != len(self.timestamps):
@@ -125,13 +125,13 @@ class DecordReader(FallbackReader):
     measured.
     """
 
-    # All other files are read with PyAV for these reasons. decord 0.6.0 cannot open AV1 or GIF
+    # PyAV reads all other files, because decord 0.6.0 has these bugs. It cannot open AV1 or GIF
     # files, and crashes on some truncated AVI files. Its random access returns wrong frames for
     # files with open GOPs (MPEG-4 with B frames as encoded by FFmpeg), with intra refresh, with
     # very short distances between key frames (wmv2, some HEVC), and with negative timestamps
-    # (Matroska). Its colours of interlaced and 10-bit video differ from FFmpeg's. Its timestamps of
-    # AVI files with B frames (UCF101 as published) and of MPEG program streams are unusable. If a
-    # file lists more frames than exist, it may repeat frames or hang until the dataset's time
+    # (Matroska). Its colours for interlaced and 10-bit video differ from FFmpeg's. Its timestamps
+    # for AVI files with B frames (UCF101 as published) and MPEG program streams are unusable. If a
+    # file lists more frames than exist, decord may repeat frames or hang until the dataset's time
     # limit.
     library = "decord"
     codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
@@ -144,12 +144,12 @@ class DecordReader(FallbackReader):
             frames = av_reader.decode(np.zeros(1, dtype=np.int64))
             return av_reader.random_access_at_keys and not frames.first.interlaced_frame
         except (VideoDecodeError, FrameCountError, StopIteration):
-            return False  # PyAV reports the damage
+            return False  # PyAV will report the damage
 
     def _open(self, path: str, num_threads: int) -> int:
         import decord
 
-        decord.logging.set_level(decord.logging.QUIET)  # errors are raised anyway
+        decord.logging.set_level(decord.logging.QUIET)  # errors are raised as exceptions anyway
         self.errors = (decord.DECORDError, RuntimeError, IndexError)
         self._video = decord.VideoReader(file_url(path), ctx=decord.cpu(0), num_threads=num_threads)
         return len(self._video)

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: Largest number of small files in a table. If there are more, they are joined, because a search
-#: opens every file.
+#: Maximum number of small files in a table. If there are more, they are joined to speed up
+#: searches.
 _MOST_FILES = 64
-#: Number of rows of a joined file. Files with fewer rows are small.
+#: Number of rows per joined file. A file with fewer rows counts as small.
 _SMALL_ROWS = 8192
 
 
@@ -54,7 +54,7 @@ def _vector_index(dataset: Any, column: str) -> int | None:
 
 def _add_columns(dataset: Any, file: str) -> None:
     """Add columns in one commit from a file in Arrow's stream format, in the order of the rows."""
-    import pyarrow as pa  # installed with Lance
+    import pyarrow as pa  # always installed together with Lance
 
     with pa.memory_map(file) as source, pa.ipc.open_stream(source) as reader:
         dataset.add_columns(reader)
@@ -74,13 +74,13 @@ def _tidy(dataset: Any) -> None:
     dataset.cleanup_old_versions()
 
 
-#: Methods that read from a ``lance.LanceDataset``.
+#: Methods that read from a ``lance.LanceDataset``, by the name that requests use.
 _READS: dict[str, Callable[..., Any]] = {
-    # Read columns of the rows with the given numbers.
+    # Read columns of the rows with these numbers.
     "take": lambda table, rows, columns: table.take(rows, columns=columns),
     # Read columns of all rows, or of a selection (``filter``, ``offset``, ``limit``, ``nearest``).
     "read": lambda table, columns, selection=None: table.to_table(columns, **(selection or {})),
-    # Read ranges of a blob column, each given as (row, offset, bytes).
+    # Read ranges of a blob column. Each request is (row, offset, bytes).
     "read_ranges": lambda table, column, requests: table.read_blob_ranges(
         column, requests, selector="indices"
     ),
@@ -88,7 +88,7 @@ _READS: dict[str, Callable[..., Any]] = {
     "schema": lambda table: table.schema,
     "vector_index": _vector_index,
 }
-#: Methods that write to a dataset. Their results are not returned, because they cannot be pickled.
+#: Methods that write to a dataset. Their results cannot be pickled, so they are not returned.
 _WRITES: dict[str, Callable[..., Any]] = {
     "append": lambda table, rows: table.insert(rows),
     "replace": _replace,
@@ -100,7 +100,7 @@ _WRITES: dict[str, Callable[..., Any]] = {
     "make_vector_index": lambda table, column, options: table.create_index(
         column, replace=True, **options
     ),
-    # Newer rows are added to the existing partitions of the index.
+    # Add newer rows to the existing partitions of the index.
     "extend_vector_index": lambda table: table.optimize.optimize_indices(),
     "tidy": _tidy,
 }
@@ -116,7 +116,7 @@ def call_method(dataset: Any, method: str, *arguments: Any) -> Any:
 
 def main() -> None:
     """Answer requests until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C in a terminal, the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     opened: Any = None
     pipe = Connection(int(sys.argv[1]))
     while True:
@@ -132,7 +132,7 @@ def main() -> None:
                     method, arguments = request
                     value = call_method(opened, method, *arguments)
                 answer = pickle.dumps(("done", value), protocol=5)
-            except BaseException as error:  # a panic of Lance is not an Exception
+            except BaseException as error:  # a panic in Lance is not an Exception
                 answer = pickle.dumps(("error", str(error) or type(error).__name__))
             pipe.send_bytes(answer)
         except (EOFError, ConnectionError):

@@ -15,15 +15,16 @@ import numpy as np
 from sce_video.datasets.tables.table import TableError, cannot, read_table
 from sce_video.datasets.video_list import VideoList, video_of
 
-#: Version of the columns and their meaning.
+#: Version of the table format: its columns and what they mean.
 FORMAT = "1"
-#: Key of the version in the schema's metadata.
+#: Key in the schema's metadata under which the version is stored.
 FORMAT_KEY = b"sce_video.table"
-#: Column of the packets.
+#: Name of the column that contains the packets.
 STREAM = "stream"
-#: Column of everything else that a reader needs from a row (:meth:`FrameIndex.pack`).
+#: Name of the column that contains everything else that a reader needs from a row
+#: (:meth:`FrameIndex.pack`).
 INDEX = "index"
-_HEAD = struct.Struct("<II")  # CRC-32 of the rest, size of the JSON in bytes
+_HEAD = struct.Struct("<II")  # CRC-32 of the rest, and size of the JSON text in bytes
 
 
 def table_path(path: str) -> str:
@@ -37,13 +38,13 @@ class CodecParameters:
 
     #: FFmpeg's name for the decoder.
     codec: str
-    #: The codec's header.
+    #: The codec's header bytes.
     extradata: bytes
-    #: Width as stated in the container, in pixels.
+    #: Width in pixels, as stated in the container.
     width: int
-    #: Height as stated in the container, in pixels.
+    #: Height in pixels, as stated in the container.
     height: int
-    #: FFmpeg's codes for range, colour space, primaries and transfer characteristics.
+    #: FFmpeg's codes for colour range, colour space, primaries and transfer characteristics.
     colors: tuple[int, int, int, int]
 
 
@@ -195,7 +196,7 @@ class RowList:
     """The videos in one version of a table."""
 
     videos: VideoList  # paths and labels
-    rows: np.ndarray  # (N,) int64, row number of each video
+    rows: np.ndarray  # row number of each video, (N,) int64
     version: int  # version of the table
 
 
@@ -223,7 +224,8 @@ def list_rows(
 
     found = _of_content(table, content, opened.version, listed)
     del content
-    pa.default_memory_pool().release_unused()  # otherwise, the pool keeps four times the list
+    # Otherwise, Arrow's memory pool would keep four times as much memory as the list takes.
+    pa.default_memory_pool().release_unused()
     return found
 
 
@@ -232,9 +234,9 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     import pyarrow.compute as pc
 
     paths = content["path"].cast(pa.large_string()).combine_chunks()
-    order = pc.sort_indices(paths)  # stable, so equal paths stay in the order of their rows
+    order = pc.sort_indices(paths)  # stable, so rows with the same path stay in order
     ordered = paths.take(order)
-    last = pc.not_equal(ordered[:-1], ordered[1:])  # the last row of each path
+    last = pc.not_equal(ordered[:-1], ordered[1:])  # marks the last row of each path
     newest = order.filter(pa.concat_arrays([last, pa.array([True] * min(1, len(paths)))]))
     if listed is not None:
         wanted = (table_path(video_of(listed.path(index))) for index in range(len(listed)))
@@ -257,7 +259,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     if len(classes):
         labels = pc.fill_null(pc.index_in(names, classes), -1)
     labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
-    shown = paths.take(kept)  # make the list without a Python object for each path
+    shown = paths.take(kept)  # build the list without a Python object per path
     _, offsets, data = shown.buffers()
     ends = np.frombuffer(offsets, np.int64)[shown.offset : shown.offset + len(shown) + 1]
     blob = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].copy()

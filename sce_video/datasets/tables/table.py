@@ -23,24 +23,24 @@ from typing import Any
 from sce_video.datasets.tables import reader_process
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
-#: Default options of the object store. If the store is busy or does not answer, a request is
-#: repeated for 15 seconds with growing random waits. Lance repeats all of this 4 to 17 times, which
+#: Default options for object stores. If the store is busy or does not answer, the client repeats a
+#: request for 15 seconds with growing random waits. Lance repeats all of this 4 to 17 times, which
 #: takes one to four minutes.
 CLIENT_LIMITS = {
     "connect_timeout": "5 seconds", "request_timeout": "30 seconds",
     "client_max_retries": "100", "client_retry_timeout": "15",
 }  # fmt: skip
-#: Shorter limits for the first attempt to open a table, because the address may not exist.
+#: Limits for the first attempt to open a table. They are shorter: the address may not exist.
 _FIRST_LIMITS = {"client_max_retries": "3"}
-#: On a disk, two ranges that are fewer bytes apart than this are read in one request.
+#: Two ranges on a disk are read in one request if fewer bytes than this lie between them.
 BLOCK_SIZE = 1024
-#: The same limit for an object store. With 64 KiB, reading a clip transfers four times the bytes of
-#: its frames, which is faster than ten times as many requests.
+#: The same limit for object stores. With 64 KiB, reading a clip transfers four times as many bytes
+#: as its frames have, but this is faster than ten times as many requests.
 REMOTE_BLOCK_SIZE = 2**16
-#: Number of simultaneous requests to object storage. Each sample of a batch needs a dozen requests.
+#: Number of simultaneous requests to object storage. Each sample in a batch needs a dozen requests.
 _IO_THREADS = "128"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.I)
-_LONGEST_REASON = 300  # characters. Lance's messages may contain a server's whole page
+_LONGEST_REASON = 300  # in characters, because Lance may quote a whole web page
 
 
 class TableError(UserError, RuntimeError):
@@ -55,7 +55,7 @@ def is_remote(table: str) -> bool:
     return _REMOTE.match(table) is not None
 
 
-_importer = 0  # id of the process that imported Lance with import_lance
+_importer = 0  # id of the process that called import_lance
 
 
 def import_lance() -> Any:
@@ -86,7 +86,8 @@ def client_options(
     given = {key.lower(): str(value) for key, value in (storage_options or {}).items()}
     options = {**CLIENT_LIMITS, **given}
     if table.lower().startswith("s3"):
-        # Lance reads AWS_ENDPOINT, but boto3 and the AWS tools read AWS_ENDPOINT_URL.
+        # Accept all names, because Lance reads AWS_ENDPOINT, but boto3 and the AWS tools read
+        # AWS_ENDPOINT_URL.
         names = ("aws_endpoint", "endpoint", "aws_endpoint_url", "endpoint_url")
         variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
         stated = [*map(given.get, names), *map(os.environ.get, variables)]
@@ -95,8 +96,8 @@ def client_options(
             options["aws_endpoint"] = endpoint
             if endpoint.startswith("http://"):
                 options.setdefault("allow_http", "true")
-        # Without a region, Lance asks Amazon for the region of the bucket, whatever the endpoint
-        # is.
+        # Always set a region. Otherwise, Lance asks Amazon for the bucket's region, even if the
+        # endpoint is elsewhere.
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         region = region or ("us-east-1" if endpoint else None)
         if region and not {"aws_region", "region"} & given.keys():
@@ -172,7 +173,7 @@ class RemoteTable:
         self._idle: list[tuple[subprocess.Popen, Connection]] = []
         self.version, self.metadata = self._start()
         if "schema" not in self._arguments:
-            self._arguments["version"] = self.version  # for all processes started later
+            self._arguments["version"] = self.version  # for processes that are started later
 
     def _start(self) -> Any:
         """Start an idle process, and return the version and metadata of the table."""
@@ -196,7 +197,7 @@ class RemoteTable:
         except (EOFError, ConnectionError):
             status = process.wait()
             raise OSError(f"the process that reads the table ended with status {status}") from None
-        if kind == "error" and request is self._arguments:  # the process has not opened the table
+        if kind == "error" and request is self._arguments:  # the process could not open the table
             _end(*idle)
         else:
             self._idle.append(idle)
@@ -258,7 +259,7 @@ def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
         if _may_import():
             return OpenTable(reader_process.open_dataset(import_lance(), dict(arguments)))
         if importlib.util.find_spec("lance") is None:
-            import_lance()  # raises
+            import_lance()  # raises MissingPackageError
         return RemoteTable(arguments)
     except MissingPackageError:
         raise
@@ -271,5 +272,5 @@ def _may_import() -> bool:
     """Return whether this process may use Lance itself."""
     if "lance" in sys.modules:  # a forked process may have inherited it
         return multiprocessing.parent_process() is None or _importer == os.getpid()
-    data = sys.modules.get("torch.utils.data")  # not imported, because a search needs no torch
+    data = sys.modules.get("torch.utils.data")  # do not import it, because a search needs no torch
     return data is not None and data.get_worker_info() is not None

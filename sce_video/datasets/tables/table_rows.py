@@ -49,17 +49,17 @@ from sce_video.datasets.tables.table import (
 )
 
 _ROWS_OF_A_READ = 4
-_READS_AT_ONCE = 20  # number of simultaneous reads, which is enough for two batches of 32 samples
+_READS_AT_ONCE = 20  # number of simultaneous reads; enough for two batches of 32
 
-# Open decoders that are not in use. The streams of a table share few sets of parameters, and
-# opening a decoder takes as long as decoding one or two frames. A decoder is dropped if it raised
-# an error or if its thread was abandoned.
+# Open decoders that are not in use. They are kept, because opening a decoder takes as long as
+# decoding one or two frames, and the streams of a table share few sets of parameters. A decoder is
+# dropped if it raised an error or if its thread was abandoned.
 _idle_decoders: OrderedDict[tuple[CodecParameters, int, int], Any] = OrderedDict()
 _idle_lock = Lock()
 _MOST_IDLE = 8
-# A damaged frame may show parts of frames that were decoded earlier, even from another row. These
-# decoders flag such frames, which are then decoded again with a new decoder. Other decoders are
-# used only once.
+# Only these decoders are used more than once. A damaged frame may show parts of earlier frames,
+# even from another row. These decoders flag such frames, which are then decoded again with a new
+# decoder.
 _REUSED = frozenset({"h264", "mpeg4", "vp9", "av1", "libdav1d"})
 
 
@@ -133,7 +133,7 @@ def _decode(
             _keep_idle(key, codec)
             return found
     codec = av.CodecContext.create(parameters.codec, "r")
-    # For a file, the container would set these parameters.
+    # Set the parameters that a file's container would provide.
     codec.extradata = parameters.extradata or None
     codec.width, codec.height = parameters.width, parameters.height
     names = ("color_range", "colorspace", "color_primaries", "color_trc")
@@ -164,10 +164,10 @@ def _decode_with(
         packet = make_packet(data)
         packet.pts = packet.dts = pts
         keep(codec.decode(packet))
-    if len(found) < len(wanted):  # the decoder still holds frames back
+    if len(found) < len(wanted):  # the decoder still holds some frames
         keep(codec.decode(None))
         codec.flush_buffers()
-    elif count > len(wanted):  # the decoder may hold a frame that was not wanted
+    elif count > len(wanted):  # the decoder may still hold an unwanted frame
         codec.flush_buffers()
     return found, damaged
 
@@ -230,7 +230,7 @@ class TableRows:
         """Return the table that is open in this process."""
         if self._opened is None or self._pid != os.getpid():
             self._opened, self._pid = self._open(), os.getpid()
-            self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")  # none started yet
+            self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")  # starts no thread yet
         return self._opened
 
     @property
@@ -283,7 +283,7 @@ class TableRows:
             assert index is not None
             missing = [p for p in positions.tolist() if p not in data[row].packets]
             for run in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
-                if len(run):  # consecutive packets form one range of bytes
+                if len(run):  # consecutive packets form a single byte range
                     bounds = index.offsets[int(run[0]) : int(run[-1]) + 2].tolist()
                     spans.append((row, int(run[0]), bounds))
                     requests.append((row, bounds[0], bounds[-1] - bounds[0]))
@@ -291,7 +291,7 @@ class TableRows:
             return
         for number, _, content in self._ask(list(wanted), "read_ranges", STREAM, requests):
             if content is None:
-                continue  # reported as missing by packets_of
+                continue  # packets_of will report it as missing
             row, first, bounds = spans[number]
             view, packets = memoryview(content), data[row].packets
             for position, (begin, end) in enumerate(pairwise(bounds), first):
@@ -343,7 +343,7 @@ class TableRows:
         """
         if data.reading is not None:
             reading, data.reading = data.reading, None
-            with suppress(VideoDecodeError):  # one of several rows failed, so read this row alone
+            with suppress(VideoDecodeError):  # one of several rows failed, so try this row alone
                 reading.result()
         try:
             self.read_packets({row: positions}, {row: data})
@@ -367,11 +367,11 @@ class TableRows:
         except TableError:
             raise
         except BaseException as error:
-            # Lance raises these errors. On damaged pages it panics, which is not an Exception.
+            # Lance raises these errors, or panics on damaged pages. A panic is not an Exception.
             panic = type(error).__name__ == "PanicException"
             if not panic and not isinstance(error, OSError | ValueError | RuntimeError):
                 raise
-            self._open()  # TableError, unless the fault is in the rows
+            self._open()  # raises TableError unless only the rows are at fault
             names = self.describe(rows[0]) + (" and others" if len(rows) > 1 else "")
             reason = f"{names}: {cannot('read', self.table, error)}"
             raise VideoDecodeError(names, reason, False) from error
@@ -385,7 +385,7 @@ class NamedRows:
 
     def __init__(self, table: str) -> None:
         found = list_rows(table)
-        #: Paths and labels of all rows except failed imports, sorted by path.
+        #: Paths and labels of all rows, sorted by path. Rows of failed imports are left out.
         self.videos = found.videos
         self._rows = found.rows
         self._source = TableRows(table, found.version)
@@ -411,7 +411,7 @@ class NamedRows:
         return self._source.open(row, name, None, options)
 
 
-#: Tables that this process has listed. Forked processes inherit them.
+#: Tables that this process has already listed. Forked processes inherit them.
 _opened: dict[str, NamedRows] = {}
 
 

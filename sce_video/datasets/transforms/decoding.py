@@ -79,7 +79,7 @@ class OpenVideo:
         reader = results.get("open", self._open)(results["path"], **options)
         if "opened" in results:
             results["opened"].append(reader)
-        if "exit_stack" in results:  # otherwise, the caller closes the reader
+        if "exit_stack" in results:  # if there is no stack, the caller closes the reader
             results["exit_stack"].enter_context(reader)
         return results | {"reader": reader, "limits": self.limits}
 
@@ -173,7 +173,7 @@ def _without_repeats(
     decoded: tuple[DecodedFrames, np.ndarray],
 ) -> list[ClipIndices]:
     """Return the clips with new partners for frames that repeat, or with none if none differs."""
-    # Neighbouring frames are compared in a second pass, with few frames in memory at a time.
+    # Compare neighbouring frames in a second pass, so that only a few frames are in memory at once.
     frames, indices = decoded
     around: dict[int, set[int]] = {}
     for clip, repeated in zip(clips, repeats, strict=True):
@@ -401,7 +401,7 @@ class PackVideo:
         if not self.whole:
             size = (self.crop_size, self.crop_size)
             offsets = crop_offsets(frame_size, self.crop_size, self.num_crops)
-        (frames,) = pack_views([view], [empty_batch(view.shape)])  # in shared memory
+        (frames,) = pack_views([view], [empty_batch(view.shape)])  # use shared memory
         return {
             "frames": frames,
             "positions": torch.from_numpy(results["positions"].astype(np.int64)),
@@ -424,7 +424,7 @@ def cut_views(video: PackedSample, first: int = 0, last: int | None = None) -> T
     positions, offsets = video["positions"].tolist(), video["offsets"].tolist()
     last = len(positions) * len(offsets) if last is None else last
     views = torch.empty((last - first, len(positions[0]), height, width, 3), dtype=torch.uint8)
-    for number, view in enumerate(views.numpy(), start=first):  # seven times as fast as indexing
+    for number, view in enumerate(views.numpy(), start=first):  # 7 times as fast as indexing
         clip, crop = divmod(number, len(offsets))
         top, left = offsets[crop]
         for target, index in zip(view, positions[clip], strict=True):

@@ -13,18 +13,18 @@ from torch.nn import functional
 
 from sce_video.datasets.readers.base import DecodedFrames
 
-Box = tuple[int, int, int, int]  # top, left, height, width
-Size = tuple[int, int]  # height, width
-Steps = tuple[tuple[Box, Size], ...]  # cut the box, resize it to the size
+Box = tuple[int, int, int, int]  # top, left, height and width
+Size = tuple[int, int]  # height and width
+Steps = tuple[tuple[Box, Size], ...]  # boxes to cut, each with the size to which it is resized
 
-#: Function that resizes a frame (H, W, 3) uint8 into the second argument (h, w, 3) uint8.
+#: Function that resizes the first frame, uint8 (H, W, 3), into the second one, uint8 (h, w, 3).
 Resize = Callable[[np.ndarray, np.ndarray], None]
 
 
 def resize_linear(frame: np.ndarray, target: np.ndarray) -> None:
     """Resize bilinearly without antialiasing: a pixel depends on 2 x 2 pixels of the frame."""
     result = cv2.resize(frame, target.shape[1::-1], dst=target, interpolation=cv2.INTER_LINEAR)
-    if result is not target:  # OpenCV cannot write to every layout
+    if result is not target:  # OpenCV cannot write to all memory layouts
         target[...] = result
 
 
@@ -34,9 +34,9 @@ def resized_as_pil(frame: np.ndarray, size: Size, mode: str = "bilinear") -> np.
     Pixels match Pillow to within 1 level of 255 (bicubic: 2). torch implements Pillow's algorithm
     with vector instructions (AVX2), which is about five times as fast as Pillow.
     """
-    # numpy copies a part of an image row by row, but torch pixel by pixel. torch must add the batch
-    # axis before the permutation. Otherwise, it returns separate colour planes, and interleaving
-    # them takes as long as resizing.
+    # Copy the part of the image with NumPy, because NumPy copies row by row, but torch copies pixel
+    # by pixel. Add the batch axis before the permutation. Otherwise, torch would return separate
+    # colour planes, and interleaving them takes as long as resizing.
     image = torch.from_numpy(np.ascontiguousarray(frame)).unsqueeze(0).permute(0, 3, 1, 2)
     result = functional.interpolate(image, size, mode=mode, antialias=True)
     return result[0].permute(1, 2, 0).numpy()
@@ -53,10 +53,11 @@ RESIZES: dict[str, Resize] = {
     "linear": resize_linear,
 }
 
-# Half of the BT.601 luma weights and of 255, so that one product is (grey(a) - grey(b) + 255) / 2.
+# Half of the BT.601 luma weights and half of 255, so that one product gives (grey(a) - grey(b) +
+# 255) / 2.
 _HALF_GREY = np.array([[0.1495, 0.2935, 0.057, 127.5]])
 _GREY = np.array([[0.299, 0.587, 0.114]])
-# Largest grey difference between a frame and its repetition, plus the error of float32.
+# Largest grey difference between a frame and its repetition, plus float32's rounding error.
 _REPEAT = 8 + 1e-3
 
 
@@ -72,7 +73,7 @@ def is_repeat(first: np.ndarray, second: np.ndarray) -> bool:
     A repeated frame is not exactly equal, because the encoder refines it. In h264 of medium
     quality, some pixels differ by 5. Motion changes some pixels by more than 8.
     """
-    for step in (8, 1):  # for most frames, a 64th of the pixels is enough to see a difference
+    for step in (8, 1):  # for most frames, a 64th of the pixels shows a difference
         change = cv2.subtract(
             first[::step, ::step].copy(), second[::step, ::step].copy(), dtype=cv2.CV_32F
         )
@@ -123,7 +124,7 @@ class LazyView:
         steps = self.steps
         if (height, width) == self.shape[1:3] == size:
             return self
-        if steps and steps[-1][0][2:] == steps[-1][1]:  # merge this step with a crop
+        if steps and steps[-1][0][2:] == steps[-1][1]:  # merge this step with a preceding crop
             outer = steps[-1][0]
             steps, top, left = steps[:-1], top + outer[0], left + outer[1]
         steps = (*steps, ((top, left, height, width), size))
@@ -196,7 +197,7 @@ def _reduced(steps: Steps, factor: int, shape: tuple[int, ...]) -> Steps:
 def _render_differences(view: LazyView, out: np.ndarray) -> None:
     assert view.partners is not None
     steps, rows, columns = view.steps, slice(None), slice(None)
-    if steps:  # compute only the box of the first step
+    if steps:  # compute only the pixels that the first step cuts out
         (top, left, height, width), size = steps[0]
         rows, columns = slice(top, top + height), slice(left, left + width)
         steps = (((0, 0, height, width), size), *steps[1:])

@@ -100,7 +100,7 @@ class RandomClips:
         reader = results["reader"]
         clips = []
         first_local = self.num_views - self.num_local_views
-        # Draw four numbers for every view, so that changing an option does not change the other
+        # Always draw four numbers per view, so that changing an option does not change the other
         # random decisions.
         draws = results["rng"].random((self.num_views, 4))
         for view, (jitter, start, reverse, difference) in enumerate(draws):
@@ -118,7 +118,7 @@ class RandomClips:
                     difference=bool(difference < self.diff_prob),
                 )
             )
-        if self.ordered:  # local views stay behind global views
+        if self.ordered:  # keep local views after global views
             parts = clips[:first_local], clips[first_local:]
             clips = [clip for part in parts for clip in sorted(part, key=lambda clip: clip.start)]
         return {**results, "clips": clips, "num_local_views": self.num_local_views}

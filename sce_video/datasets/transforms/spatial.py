@@ -17,7 +17,7 @@ from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pi
 from sce_video.registry import TRANSFORMS
 from sce_video.utils.stored_arguments import PixelRange, Pixels, Word
 
-#: A view, (T, H, W, 3) uint8, whose pixels may not be computed yet.
+#: A view, uint8 (T, H, W, 3). Its pixels may not have been computed yet.
 View = np.ndarray | LazyView
 
 
@@ -222,10 +222,10 @@ class ResizeShortSide:
                 low, high = 1 / self.high, 1 / self.low
                 side = round(1 / (low + (high - low) * draw))
             short = min(height, width)
-            size = height * side // short, width * side // short  # the long side is rounded down
+            size = height * side // short, width * side // short  # rounds the long side down
             _check_resized(results, *size)
             views.append(crop_and_resize(view, (0, 0, height, width), size))
-        if "boxes" in results:  # there is one view
+        if "boxes" in results:  # there is only one view
             results["boxes"] = results["boxes"] * np.array([*size[::-1]] * 2, dtype=np.float32)
         results["views"] = views
         return results
@@ -274,7 +274,7 @@ class RandomCropClips:
         """Replace every view by uint8 (T, size, size, 3)."""
         views, square = [], (self.size, self.size)
         for view in results["views"]:
-            if self.padding:  # this computes a lazy view
+            if self.padding:  # padding computes a lazy view
                 border = (self.padding, self.padding)
                 view = np.pad(np.asarray(view), ((0, 0), border, border, (0, 0)))
             _check_fits(view.shape[1:3], self.size)
@@ -283,7 +283,7 @@ class RandomCropClips:
             top = int(u_top * (height - self.size + 1))
             left = int(u_left * (width - self.size + 1))
             views.append(crop_and_resize(view, (top, left, *square), square))
-        if "boxes" in results:  # there is one view
+        if "boxes" in results:  # there is only one view
             corner = np.array([left, top, left, top], dtype=np.float32) - self.padding
             boxes = np.clip(results["boxes"] - corner, 0, self.size)
             kept = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
@@ -349,7 +349,7 @@ def _frames(view: np.ndarray | LazyView) -> Iterable[np.ndarray]:
     """Return the frames one after the other, so that each is resized while it is in the cache."""
     if not isinstance(view, LazyView) or view.steps or view.partners is not None:
         return np.asarray(view)
-    if len(np.unique(view.order)) < len(view):  # render_views converts repeated frames once
+    if len(np.unique(view.order)) < len(view):  # render_views converts repeated frames only once
         return np.asarray(view)
     view.frames.reduce(1.0)
     return (view.frames[index] for index in view.order.tolist())

@@ -10,20 +10,20 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.neighbours import ROW_BLOCK, nearest_neighbours, normalised
 
-#: Number of sampled rows per cluster, which is enough for computing cluster centres
+#: Number of rows sampled per cluster, which is enough to compute its centre
 _ROWS_PER_CENTRE = 256
-#: Largest number of rows for comparing all pairs, because the time grows quadratically
+#: Maximum number of rows for which all pairs are compared. The time grows quadratically.
 EXACT_ROWS = 30_000
-#: Rows per cell if not all rows are compared
+#: Number of rows per cell if not all pairs are compared
 _ROWS_PER_CELL = 1000
-#: Number of cosines computed at a time: 16 MB, most of which fits into the processor's cache
+#: Number of cosines to compute at a time. Their 16 MB mostly fit into the processor's cache.
 _COSINES = 2**22
-#: Largest number of clusters for which k-means++ draws the first centres, one per pass
+#: Maximum number of clusters that k-means++ initialises, because it draws only one centre per pass
 _CAREFUL = 256
-#: Byte value that represents 1: the largest int8
+#: Largest int8 value, which represents 1
 _BYTE = 127.0
-_GONE = -4  # marks a removed cosine
-_EQUAL = 1e-6  # largest difference of a cosine from 1 that rounding may cause
+_GONE = -4  # value that marks a removed cosine
+_EQUAL = 1e-6  # largest deviation of a cosine from 1 that rounding may cause
 
 
 def unit_rows(features: Tensor, mean: Tensor | None = None) -> Tensor:
@@ -51,9 +51,9 @@ def _cosines(x: Tensor, columns: Tensor) -> tuple[Tensor, float]:
     """
     if x.dtype != torch.int8:
         return x.float() @ columns.float(), 1.0
-    if torch.backends.mkldnn.is_available():  # 2 to 15 times as fast
+    if torch.backends.mkldnn.is_available():  # 2 to 15 times as fast as in float32
         return torch._int_mm(x, columns), _BYTE**-2
-    # float32 sums of up to 1,040 byte products are exact.
+    # In float32, sums of up to 1,040 products of bytes are exact.
     return (x.float() @ columns.float()).int(), _BYTE**-2
 
 
@@ -95,13 +95,15 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
 def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """Find the nearest centre of every row, (N,) int64, and its cosine, (N,)."""
     columns = (as_bytes(centres) if x.dtype == torch.int8 else centres).T.contiguous()
-    # Write into one tensor. Small tensors between the products would fragment memory (10 GB).
+    # Write all results into one tensor. Small tensors allocated between the products would fragment
+    # memory and waste 10 GB.
     nearest, similar = torch.empty(len(x), dtype=torch.int64), torch.empty(len(x))
     at_once = max(1, _COSINES // len(centres))
     for begin in range(0, len(x), at_once):
         rows = slice(begin, begin + at_once)
         found, unit = _cosines(x[rows], columns)
-        nearest[rows] = torch.from_numpy(found.numpy().argmax(axis=1))  # 4 times as fast as torch
+        # NumPy's argmax is 4 times as fast as torch's.
+        nearest[rows] = torch.from_numpy(found.numpy().argmax(axis=1))
         similar[rows] = found.gather(1, nearest[rows, None])[:, 0] * unit
     return nearest, similar
 
@@ -157,19 +159,19 @@ def nearest_in_cells(
     members = by_cell(gallery)
     near = (centres @ centres.T).topk(min(probes, len(centres))).indices
     best = torch.full((len(queries), k), -torch.inf)
-    # int32 halves the memory of the row numbers.
+    # Row numbers in int32 take half the memory.
     kind = torch.int32 if len(gallery) < 2**31 else torch.int64
     where = torch.zeros((len(queries), k), dtype=kind)
     for number, own in enumerate(by_cell(queries)):
         others = torch.cat([members[i] for i in near[number].tolist()])
         if len(own) == 0 or len(others) == 0:
             continue
-        # Sort by owner, so that the excluded rows form an interval.
+        # Sort by owner, so that the rows to exclude are contiguous.
         owners, order = gallery_owners[others].sort(stable=True)
         others = others[order]
         columns = gallery.index_select(0, others).T.contiguous()
-        # Cells of similar rows (such as flat frames) are large, but memory use must not grow with
-        # them.
+        # Split the queries, because a cell of similar videos (such as flat frames) may be huge, but
+        # memory use must not grow with it.
         for some in own.split(max(1, _COSINES // len(others))):
             similar, unit = _cosines(queries.index_select(0, some), columns)
             first = torch.searchsorted(owners, query_owners[some])

@@ -18,7 +18,7 @@ from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.evaluation.functional.statistics import CONFIDENCE, check_class_numbers
 from sce_video.utils.tensors import float64_device
 
-#: Classifiers, in the column order of :func:`few_shot_hits`.
+#: Names of the classifiers, in the column order of :func:`few_shot_hits`.
 CLASSIFIERS = ("linear", "class_mean")
 
 
@@ -35,7 +35,7 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
             f"cannot draw {max(shots)} shots of each class, because class {int(classes[scarce])} "
             f"has only {int(counts[scarce])} labelled samples. Give fewer shots"
         )
-    # Every number of shots uses a prefix of the same permutation, so draws are nested.
+    # Each number of shots takes the first samples of the same permutation, so the draws are nested.
     generator, order = torch.Generator().manual_seed(seed), []
     for label in classes:
         members = torch.nonzero(labels == label).flatten()
@@ -82,7 +82,7 @@ def few_shot_hits(
         raise ValueError(
             f"few-shot evaluation needs two classes or more, but all labels are {classes.tolist()}"
         )
-    # Compute in float64, because fits to few samples are ill-conditioned.
+    # Compute in float64, because fits to a few samples are ill-conditioned.
     device = float64_device(device)
     x = F.normalize(queries.to(device).double(), dim=1)
     y = F.normalize(gallery.to(device).double(), dim=1)
@@ -95,7 +95,7 @@ def few_shot_hits(
                 (known - mean) / scale, wanted.to(known.device), len(classes), l2
             )
             linear = ((x - mean) / scale) @ weight + bias
-            members = F.one_hot(wanted).to(known)  # sums suffice, because classes are equally large
+            members = F.one_hot(wanted).to(known)  # sums suffice: all classes are equally large
             means = F.normalize(members.T @ known, dim=1)
             for kind, scores in enumerate((linear, x @ means.T)):
                 predicted = classes[scores.argmax(dim=1).cpu()]
@@ -106,7 +106,7 @@ def few_shot_hits(
 
 def interval_of_mean(values: Tensor) -> tuple[float, float]:
     """Return the mean of independent values (n,) and half its 95 % Student-t interval."""
-    from scipy.stats import t  # 0.5 s
+    from scipy.stats import t  # imported here because it takes 0.5 s
 
     mean, deviation = float(values.double().mean()), float(values.double().std())
     width = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: ``folds`` value for leave-one-group-out evaluation.
+#: Value of ``folds`` that requests leave-one-group-out evaluation.
 LEAVE_ONE_OUT = "loo"
-#: With at least this many groups, several groups share a fold by default.
+#: Minimum number of groups for which several groups share a fold by default.
 MANY_GROUPS = 20
 #: Default number of folds if several groups share a fold.
 DEFAULT_FOLDS = 10
@@ -99,14 +99,14 @@ def _dealt(labels: np.ndarray, groups: np.ndarray, folds: int, seed: int) -> np.
     pairs, counts = np.unique(group * len(totals) + kind, return_counts=True)
     of_pair, kinds = np.divmod(pairs, len(totals))
     starts = np.searchsorted(of_pair, np.arange(len(sizes) + 1))
-    left = np.bincount(kinds, minlength=len(totals))  # unassigned groups of each class
+    left = np.bincount(kinds, minlength=len(totals))  # groups of each class still to assign
     filled, dealt = np.zeros((folds, len(totals))), np.zeros(len(sizes), dtype=np.int64)
     drawn = np.random.default_rng(seed).permutation(len(sizes))
     for number in drawn[np.argsort(-sizes[drawn], kind="stable")]:
         own = slice(starts[number], starts[number + 1])
         classes, shares = kinds[own], counts[own] / totals[kinds[own]]
         held = filled[:, classes]
-        # A class whose samples are all in one fold could not be learned from the other folds.
+        # Avoid putting a whole class into one fold, because the other folds could not learn it.
         alone = (held > 0) & ((held > 0).sum(axis=0) == 1) & (left[classes] == 1)
         cost = (held * shares).sum(axis=1).round(9) + len(totals) * alone.any(axis=1)
         fold = np.lexsort((filled.sum(axis=1).round(9), cost))[0]

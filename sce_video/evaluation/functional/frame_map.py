@@ -37,11 +37,10 @@ Key = tuple[str, int]  # video id and key frame time in seconds
 Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]  # boxes (n, 4) and scores (n, 80)
 GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]  # boxes and their action ids
 
-#: Number of bootstrap resamples. It is lower than for other metrics, because each resample
-#: accumulates all detections of 60 actions, which takes half a minute on one core for 100,000
-#: detections.
+#: Number of bootstrap resamples. Other metrics use more, but here each resample accumulates all
+#: detections of 60 actions, which takes half a minute on one core for 100,000 detections.
 RESAMPLES = 500
-_BLOCK = 4_000_000  # maximum number of values held in memory
+_BLOCK = 4_000_000  # maximum number of values in memory at a time
 #: Minimum overlap between a detection and a true box, as in the official evaluation.
 _IOU = 0.5
 
@@ -171,7 +170,8 @@ def evaluate_ava(
             raise ValueError(f"{_frame(key)}: a ground-truth box has inverted corners")
         if key in detections:
             found, table = _checked_detections(detections, key, width)
-            # The official code drops detections without area, but keeps ground truth without area.
+            # The official code drops detections with zero area, but keeps ground-truth boxes with
+            # zero area.
             solid = (found[:, :2] < found[:, 2:]).all(axis=1)
             pairs.append(_overlapping(found[solid], true))
             pairs[-1][:, :2] += len(of_found), len(of_true)
@@ -181,7 +181,8 @@ def evaluate_ava(
         of_true += [video] * len(own)
     table, videos = np.concatenate(tables), np.array(of_true, dtype=np.int64)
     overlaps = np.concatenate(pairs)
-    # Sort by detection, then descending overlap, then box (lexsort sorts by the last key first).
+    # Sort by detection, then by descending overlap, then by box. The primary key of lexsort is the
+    # last one.
     overlaps = overlaps[np.lexsort((overlaps[:, 1], -overlaps[:, 2], overlaps[:, 0]))]
     found_pairs, true_pairs = overlaps[:, :2].astype(np.int64).T
     action_of = np.array([a for own in labels for a in own], dtype=np.int64)
@@ -223,7 +224,7 @@ def average_precision(scores: np.ndarray, hits: np.ndarray, count: int) -> float
         return math.nan
     ranked = hits[np.argsort(scores, kind="stable")[::-1]]
     precision = np.cumsum(ranked) / np.arange(1, len(ranked) + 1)
-    best = np.maximum.accumulate(precision[::-1])[::-1]  # best precision at this recall or above
+    best = np.maximum.accumulate(precision[::-1])[::-1]  # highest precision at this recall or above
     return float(best[ranked].sum() / count)  # each hit raises recall by 1 / count
 
 
@@ -253,11 +254,11 @@ def _hits(
     hits = np.zeros(len(scores), dtype=bool)
     chosen = of_action[true] & (scores[found] > -np.inf)
     found, true = found[chosen], true[chosen]
-    # A detection can match only the box in its first pair, so the order of detections is free.
+    # A detection can match only the box in its first pair, so detections need no particular order.
     found, best = np.unique(found, return_index=True)
     true = true[best]
     order = np.lexsort((found, -scores[found], true))
-    # Sort by box, then score. The first detection of each box is its match.
+    # The order is by box, then by score, so the first detection of each box is its match.
     _, winners = np.unique(true[order], return_index=True)
     hits[found[order][winners]] = True
     return hits
@@ -281,7 +282,7 @@ def _interval(
         boxes = times @ np.bincount(true_videos, minlength=count)
         order = np.argsort(scores, kind="stable")[::-1]
         found = np.flatnonzero(hits[order])
-        ranked = videos[order[: found[-1] + 1 if len(found) else 0]]  # later ones change nothing
+        ranked = videos[order[: found[-1] + 1 if len(found) else 0]]  # up to the last hit
         block = max(1, _BLOCK // max(1, len(ranked)))
         for start in range(0, resamples, block):
             part = slice(start, start + block)

@@ -8,8 +8,8 @@ from torch import Tensor
 from sce_video.evaluation.functional.neighbours import check_features, rank
 from sce_video.utils.tensors import block_rows, float64_blocks
 
-#: Added to each share of a spectrum before computing the entropy (RankMe, eq. 1; in nats, not
-#: renormalised).
+#: Constant added to each share of a spectrum before computing the entropy (RankMe, eq. 1; in nats,
+#: not renormalised).
 _EPSILON = 1e-7
 
 
@@ -22,7 +22,8 @@ def rankme(features: Tensor) -> float:
     features that are not finite.
     """
     check_features(features, "features")
-    # The R of a QR decomposition has the singular values of the rows so far, at full precision.
+    # The R factor of a QR decomposition has the same singular values as all rows so far, at full
+    # precision.
     triangle = features.new_empty((0, features.shape[1]), dtype=torch.float64)
     for block in float64_blocks(features):
         triangle = torch.linalg.qr(torch.cat([triangle, block]), mode="r").R
@@ -58,11 +59,11 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     spread /= len(clips)
     spread.diagonal().add_(delta)
     levels, axes = torch.linalg.eigh(spread)
-    # No level is below delta, except by rounding errors for features in the thousands.
+    # Only rounding errors for features in the thousands can make an eigenvalue smaller than delta.
     axes /= levels.clamp(min=delta).sqrt()
     middle, matrix = means.mean(dim=0), torch.zeros_like(spread)
     for block in float64_blocks(means):
-        whitened = (block - middle) @ axes  # by W^-1/2, up to a rotation
+        whitened = (block - middle) @ axes  # multiplied by W^-1/2, up to a rotation
         matrix.addmm_(whitened.T, whitened)
     return _entropy_rank(torch.linalg.eigvalsh(matrix / len(counts)).clamp(min=0))
 

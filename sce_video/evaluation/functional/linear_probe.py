@@ -18,16 +18,16 @@ from sce_video.utils.tensors import (
     has_fast_float64,
 )
 
-#: Weight decays tried by default, for standardised features and the mean cross-entropy.
+#: Weight decays to try by default, for standardised features and the mean cross-entropy.
 L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-#: A dimension counts as constant if its standard deviation is below this share of the features'
-#: RMS.
+#: A dimension is constant if its standard deviation is below this share of the features' RMS.
 _CONSTANT = 1e-6
-#: Minimum assumed curvature of the cross-entropy, needed if all samples are fitted perfectly.
+#: Lower bound for the cross-entropy's curvature, which vanishes if all samples are fitted
+#: perfectly.
 _LEAST_SPREAD = 1e-4
-#: Maximum number of standardised feature values kept in memory, 1 GB in float64.
+#: Maximum number of standardised feature values kept in memory. They take 1 GB in float64.
 _KEPT_VALUES = 2**27
-#: Logit of a class without training samples. It is finite, so that half precision can hold it.
+#: Logit of classes without training samples. It is finite, so that half precision can represent it.
 _NEVER = -1e4
 
 
@@ -288,13 +288,13 @@ def held_out(labels: Tensor, groups: Tensor | None, fraction: float, seed: int) 
     if groups is None:
         for c in classes:
             members = torch.nonzero(labels == c).flatten()
-            # Hold out at least one sample and keep at least one, whatever the fraction.
+            # Hold out at least one sample and keep at least one, whatever the fraction is.
             count = min(max(round(fraction * len(members)), 1), len(members) - 1)
             held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
         return held
     names = groups.unique()
     wanted = max(round(fraction * len(names)), 1)
-    # Skip a group if it contains the last training samples of a class.
+    # Skip a group if it contains the last remaining training samples of a class.
     for name in names[torch.randperm(len(names), generator=generator)]:
         more = held | (groups == name)
         if len(labels[~more].unique()) == len(classes):
@@ -363,7 +363,8 @@ def fit_linear_probe(
         fits = fit_path(samples.select(~held), len(classes), grid, max_iter=max_iter)
         for l2, solution in zip(grid, fits, strict=True):
             validation[l2], cross_entropy = _validate(validating, *solution)
-            # The smallest tuple wins: accuracy first, then cross-entropy, then the stronger decay.
+            # The smallest key wins: the best accuracy, then the lowest cross-entropy, then the
+            # strongest decay.
             found[-validation[l2], cross_entropy, -l2] = solution
             on_fit()
         best, start = -min(found)[2], found[min(found)]

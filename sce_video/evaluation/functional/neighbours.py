@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.statistics import check_class_numbers
 
-#: Rows per block when checking, averaging or normalising
+#: Number of rows per block when checking, averaging or normalising features
 ROW_BLOCK = 8192
 #: One tensor for the queries and one for the gallery
 Pair = tuple[Tensor, Tensor]
@@ -24,7 +24,7 @@ def check_features(features: Tensor, name: str) -> None:
     """Raise ValueError unless ``features`` is a finite, non-empty matrix (N, C)."""
     if features.ndim != 2 or 0 in features.shape:
         raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
-    # Use blocks, because a mask for a whole memory-mapped matrix takes a quarter of its size.
+    # Check blocks, because a mask for a whole memory-mapped matrix takes a quarter of its size.
     finite = [torch.isfinite(block).all(dim=1) for block in features.split(ROW_BLOCK)]
     bad = torch.nonzero(~torch.cat(finite)).flatten().tolist()
     if bad:
@@ -77,7 +77,7 @@ def nearest_neighbours(
         ValueError: If sizes differ, ``k < 1``, a feature is not finite, or a block is below 1.
     """
     check_features(queries, "queries")
-    check_features(gallery[:1], "gallery")  # checks the shape; values are checked below
+    check_features(gallery[:1], "gallery")  # checks only the shape; values are checked below
     if queries.shape[1] != gallery.shape[1]:
         raise ValueError(
             f"queries have {queries.shape[1]} dimensions, but the gallery has {gallery.shape[1]}. "
@@ -93,10 +93,10 @@ def nearest_neighbours(
     if block < 1 or gallery_block < 1:
         raise ValueError(f"blocks must have at least 1 row, got {block} and {gallery_block}")
     k = min(k, len(gallery))
-    # Fill slots with -inf, because groups may leave fewer than k rows.
+    # Slots that stay at -inf are empty, because groups may leave fewer than k rows.
     similarities = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     indices = torch.zeros_like(similarities, dtype=torch.long)
-    # If all queries fit into a block, normalise them once instead of per block of the gallery.
+    # If all queries fit into a block, normalise them only once, not again for each gallery block.
     query_mean, gallery_mean = means or (None, None)
     few = normalised(queries, query_mean) if len(queries) <= block else None
     for offset in range(0, len(gallery), gallery_block):
@@ -116,7 +116,7 @@ def nearest_neighbours(
             better = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
             if len(better):
                 new, found = _highest(similar if len(better) == len(best) else similar[better], k)
-                # Put earlier rows first, because the stable sort keeps their order in ties.
+                # Put the earlier rows first, because the stable sort then prefers them in ties.
                 new = torch.cat([best[better], new], dim=1)
                 found = torch.cat([at[better], found + offset], dim=1)
                 new, order = new.sort(dim=1, descending=True, stable=True)
@@ -132,7 +132,7 @@ def _highest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     k = min(k, values.shape[1])
     top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)
     columns = columns[:, :k]
-    # topk may return any of the values that tie at rank k, so sort such rows completely.
+    # topk may return any of the values that tie at rank k, so sort rows with such ties completely.
     if top.shape[1] > k:
         tied = top[:, k - 1] == top[:, k]
         columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
@@ -184,7 +184,7 @@ def knn_scores(
     weights = torch.softmax(similar / temperature, dim=1)
     labels = gallery_labels[neighbours]
     voted = similar.new_zeros((len(queries), num_classes))
-    # Do not add in place, because voted is the zeroed memory for counting votes below.
+    # Do not add in place, because voted must stay zero to count the votes below.
     scores = voted.scatter_add(1, labels, weights)
     voted.scatter_add_(1, labels, torch.isfinite(similar).float())
     return scores.masked_fill(voted == 0, float("-inf"))

@@ -139,7 +139,7 @@ def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int
 
 def times_drawn(random: np.random.Generator, draws: int, count: int) -> np.ndarray:
     """Return how often each of ``count`` units is drawn in each resample, (draws, count)."""
-    # Offset each draw by a multiple of count, so that one bincount counts all draws separately.
+    # Offset each draw by its own multiple of count, so that one bincount counts them separately.
     drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
     return np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
 
@@ -194,7 +194,7 @@ def bootstrap_intervals(
         draws = min(block, resamples - start)
         times = times_drawn(random, draws, count)[:, members].astype(np.float64)
         total, seen = np.zeros((draws, outcomes.shape[1])), np.zeros((draws, 1))
-        # If a class was not drawn, average over the other ones.
+        # If a class was not drawn, average over the other classes.
         for rows in parts:
             sizes = times[:, rows].sum(axis=1, keepdims=True)
             total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)
@@ -248,7 +248,7 @@ def paired_p_value(differences: np.ndarray) -> float:
     sizes = np.abs(changed)
     if np.ptp(sizes) <= 1e-9 * sizes.max():
         return mcnemar_p_value(int((changed > 0).sum()), int((changed < 0).sum()))
-    observed = abs(changed.sum()) - 1e-9 * sizes.sum()  # tolerates differences from summation order
+    observed = abs(changed.sum()) - 1e-9 * sizes.sum()  # tolerate rounding errors of the sums
     random = np.random.default_rng(0)
     extreme = 0
     for _ in range(0, PERMUTATIONS, _FLIPS):
@@ -299,7 +299,7 @@ def seeds_test(
     over_videos = scale * ((centres[1] - centres[0]) ** 2).sum()
     rest = max(0.0, over_videos - (np.resize(noise, 2) / counts).sum())
     change, variance = float(means[1].mean() - means[0].mean()), float(terms.sum() + rest)
-    if variance <= 1e-18:  # the runs and the videos' differences are equal
+    if variance <= 1e-18:  # no spread over runs, and the same difference in all videos
         parts = paired_differences(first.mean(axis=0), second.mean(axis=0), *videos)
         return (change, change), paired_p_value(parts)
     known = counts[counts > 1] - 1
@@ -318,7 +318,7 @@ def mcnemar_p_value(only_first: int, only_second: int) -> float:
     The p-value is twice the binomial tail of the rarer case, at most 1.
     """
     count, term, tail = only_first + only_second, 1, 0
-    for i in range(min(only_first, only_second) + 1):  # integers avoid rounding and SciPy
+    for i in range(min(only_first, only_second) + 1):  # integers need no rounding or SciPy
         tail += term
         term = term * (count - i) // (i + 1)
     return min(1.0, 2 * tail / 2**count)

@@ -24,7 +24,7 @@ _OF_NAMES = (
     Retrieval,
     SenseOfTime,
 )
-#: Protocols for frozen features, by command-line name.
+#: Metric class of each protocol for frozen features, by its name on the command line.
 PROTOCOLS: dict[str, type[RowMetric]] = dict(zip(NAMES, _OF_NAMES, strict=True))
 
 

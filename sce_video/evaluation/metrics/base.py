@@ -32,8 +32,8 @@ from sce_video.utils.command import Progress
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.records import at
 
-#: Keys of a data sample in mmaction2 1.2, mmaction2 1.1 (whose entries are ``{"item": tensor}``),
-#: and plain dicts
+#: Keys of a data sample in mmaction2 1.2, in mmaction2 1.1 (whose entries are ``{"item":
+#: tensor}``), and in plain dicts
 _VALUE_KEYS = ("pred_score", "pred_scores", "feature")
 _LABEL_KEYS = ("gt_label", "gt_labels", "label")
 
@@ -68,7 +68,7 @@ class RowMetric(BaseMetric):
         intervals: 95 % intervals of metrics that are not means over samples, or None.
     """
 
-    default_prefix = ""  # mmengine would warn about None
+    default_prefix = ""  # not None, because mmengine would print a warning
     key = ""
     options: tuple[str, ...] = ()
     needs_gallery = False
@@ -149,7 +149,7 @@ def compute_metrics(
             metric.outcomes = {}
             new = metric.compute(rows, gallery)
         else:
-            # This metric accumulates results over batches, so clear what an earlier set has left.
+            # This metric accumulates results over batches, so remove the results of an earlier set.
             metric.results.clear()
             for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
                 of_1_2 = {"pred_score": value, "gt_label": label}
@@ -322,7 +322,7 @@ def for_each_group(
     num_classes = int(rows.labels.max()) + 1
     masks = [folds == fold for fold in folds.unique()]
     parts = [function(rows.subset(mask), rows.subset(~mask), num_classes) for mask in masks]
-    # Results are sorted by fold, so restore the row order.
+    # The results are sorted by fold, so restore the order of the rows.
     return torch.cat(parts)[folds.argsort(stable=True).argsort()]
 
 
@@ -335,7 +335,7 @@ def fit_progress(
         fits *= len(rows.tested_together.unique())
     progress = Progress(fits, name, unit="fits", quiet=True)
     yield progress.advance
-    progress.advance(count=fits - progress.count)  # fewer fits if nothing was selected
+    progress.advance(count=fits - progress.count)  # if nothing was selected, there were fewer fits
     progress.finish()
 
 
@@ -350,7 +350,7 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
     check_labelled(rows, "evaluation", "the test set")
     if gallery is not None:
         check_labelled(gallery, "evaluation", "the gallery")
-    # A class without training samples cannot be predicted, however good the features are.
+    # A class without training samples can never be predicted, however good the features are.
     labels = rows.labels.tolist()
     if gallery is not None:
         check_same_size(rows, gallery)
@@ -372,7 +372,7 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
 
 #: A metric with at least this chance level says nothing about a network
 MEANINGLESS = 0.9
-#: Confidence intervals by metric; None if an interval is not defined
+#: Confidence interval of each metric, or None if it has no interval
 Intervals = Mapping[str, Sequence[float] | None]
 _ONE_VIEW = "one_view_"
 

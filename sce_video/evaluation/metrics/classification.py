@@ -110,7 +110,7 @@ class AVAMeanAP(RowMetric):
             )
         frames = read_key_frames(ann_file)
         truth = {(frame.video, frame.timestamp): (frame.boxes, frame.actions) for frame in frames}
-        # The rows of the matrix belong to boxes, so regroup them by key frame.
+        # Each row of the matrix belongs to a box, so regroup the rows by key frame.
         per_frame = rows.values.split(rows.counts.tolist())
         scored = zip(rows.columns["key"], rows.columns["boxes"], per_frame, strict=True)
         found = {key: (boxes, scores.numpy()) for key, boxes, scores in scored if len(scores)}

@@ -25,7 +25,7 @@ from sce_video.models.losses import effective_rank, feature_std
 from sce_video.registry import METRICS
 from sce_video.utils.tensors import float64_device
 
-#: Metric name prefixes for centred and plain features
+#: Prefixes of metric names for centred and plain features
 _PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
 
 
@@ -101,8 +101,8 @@ def rank_gallery(
     for features in (queries, gallery):
         check_labelled(features, "retrieval")
     check_same_size(queries, gallery)
-    # If the sets overlap, use paths as groups, so that no video finds itself. Gallery videos that
-    # are not queries get the group -1, which no query has.
+    # If the sets overlap, group by path, so that no video finds itself. Gallery videos that are not
+    # queries get the group -1, which no query has.
     number = {path: i for i, path in enumerate(queries.paths)}
     own, others = (
         torch.tensor([number.get(path, -1) for path in part.paths]) for part in (queries, gallery)
@@ -125,7 +125,7 @@ def rank_gallery(
             f"{gallery.source or 'the gallery'} contains no video except the query itself for "
             f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
         )
-    # Queries whose class is not in the gallery count as misses, so report their number.
+    # Queries whose class is not in the gallery always count as misses, so report their number.
     unseen = int((~torch.isin(queries.labels, gallery.labels.unique())).sum())
     centred, plain = (
         dict(zip(ks, rankings[name].found(ks).double().mean(dim=0).tolist(), strict=True))
@@ -164,7 +164,7 @@ class KNN(RowMetric):
             raise ValueError("kNN needs either a gallery or groups. Give one of them")
         else:
             folds = (rows.tested_together.to(self.device),) * 2
-        # With folds, the rows are their own gallery, except for rows of the same fold.
+        # With folds, the rows themselves serve as the gallery, except for rows in the same fold.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
         options = {**self.settings(), "num_classes": num_classes, "groups": folds}
@@ -211,7 +211,7 @@ class LinearProbe(RowMetric):
             scores = for_each_group(rows, gallery, score)
         hits = {k: top_k_hits(scores, rows.labels, k) for k in (1, 5)}
         metrics = self.means_of({f"linear_top{k}": values for k, values in hits.items()})
-        # This metric is not the mean over samples, so class_means lists it.
+        # This metric is not a mean over samples, so it is listed in class_means.
         self.outcomes["linear_mean_class"] = hits[1]
         return {**metrics, "linear_mean_class": mean_class_accuracy(scores, rows.labels)}
 

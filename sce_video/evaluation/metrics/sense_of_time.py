@@ -105,7 +105,7 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
             "the form of the class names must have different factors in braces, as in "
             f"'{{appearance}}_{{motion}}', got {template!r}"
         )
-    # The odd items of the split are the names in braces.
+    # In the split, items with odd numbers are the names in braces.
     pattern = "".join(
         f"(?P<{part}>.+?)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
     )
@@ -233,7 +233,8 @@ class SenseOfTime(RowMetric):
                     for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
                 ]
         for prefix, mean in (("", 0.0), ("centred_", rows.values.double().mean(dim=0))):
-            # Subtracting each side's own mean would hide the effect of the alteration.
+            # Subtract the same mean from both sides, because separate means would hide the effect
+            # of the alteration.
             plain = rows.values.double() - mean
             for name in self.alterations:
                 cosines = F.cosine_similarity(plain, rows.altered[name].double() - mean, dim=1)
@@ -244,7 +245,8 @@ class SenseOfTime(RowMetric):
             found = self._probes(f"linear probes of {factor}:", queries, training)
             metrics |= self._accuracies(factor, found, queries.labels)
         metrics |= opposites
-        # The table shows all of these values. Listing 30 lines would obscure the other metrics.
+        # The table shows all of these values, and a list of 30 lines would obscure the other
+        # metrics.
         own = [n.removesuffix(f"_{_PLAIN}") for n in metrics if n.endswith(f"_{_PLAIN}")]
         measures = [*(name for name in own if not name.endswith("_from")), *_COSINES]
         titles = {name: _TITLES.get(name, name.removeprefix("time_")) for name in measures}
@@ -300,7 +302,7 @@ class SenseOfTime(RowMetric):
         with fit_progress(name, fits, rows, gallery) as on_fit:
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-                fitted: dict[int, FittedProbe] = {}  # by id of y, so that each is fitted once
+                fitted: dict[int, FittedProbe] = {}  # by id(y), to fit each probe once
                 groups = training.kept_together
                 fit = partial(fit_linear_probe, groups=groups, device=self.device, on_fit=on_fit)
                 scores = []

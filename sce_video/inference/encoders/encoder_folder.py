@@ -122,8 +122,8 @@ def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, object]]:
     ]
 
 
-CHECKPOINT = "epoch_0.pth"  # weights before any training with this package
-#: Version of a run's files. Increase it when they change.
+CHECKPOINT = "epoch_0.pth"  # the weights before any training in this package
+#: Version of the run's file format. Increase it when the files change.
 _FORMAT = 3
 
 
@@ -371,7 +371,7 @@ def import_encoder(
         MissingPackageError: If transformers, timm or the package with the weights is needed and not
             installed.
     """
-    if starts_of(Path(out)):  # would replace its config and newest checkpoint
+    if starts_of(Path(out)):  # keep the run's config and newest checkpoint
         raise ValueError(f"{out} is the folder of a training run. Give another folder")
     name = name.removeprefix(MODEL_PREFIX)
     if folder is None and not (is_public_network(name) or os.path.isfile(name)):
@@ -380,7 +380,7 @@ def import_encoder(
     if image_network is not None:
         pool, settings = pool or DEFAULT_FRAME_POOL, image_network.settings.with_clip(frames, fps)
         return _write_image_network(image_network, Path(out), name, pool, settings)
-    assert folder is not None  # a transformers model has a folder
+    assert folder is not None  # transformers models always have a folder
     config = read_encoder_config(folder)
     family = family_of(config.model_type)
     brought = brought_pool(folder, config)
@@ -395,7 +395,7 @@ def import_encoder(
     try:
         with bounded_by_files(folder):
             encoder = MODELS.build(checked_backbone(backbone))
-    except UNBUILT as error:  # unknown activation names, negative sizes
+    except UNBUILT as error:  # e.g. unknown activation names or negative sizes
         raise EncoderError(f"{name}: its network cannot be built: {error}") from error
     clip = {"frames": settings.num_frames, "size": settings.crop_size}
     if refused := encoder.refused(clip["frames"], clip["size"], clip["size"]):
@@ -424,7 +424,7 @@ def import_encoder(
     )
 
 
-#: Entries that state what a recipe reproduces, or that name settings of the replaced network.
+#: Entries to drop. They state what a recipe reproduces, or name settings of the replaced network.
 _DROPPED = ("benchmark", "split", "settings")
 
 
@@ -449,7 +449,7 @@ def write_recipe(
             f"{recipe} does not train a backbone. Choose a pretraining or finetuning recipe"
         )
     backbone = {k: v for k, v in encoder.items() if k != "resize_to"}
-    with torch.device("meta"):  # allocates no memory for weights
+    with torch.device("meta"):  # allocate no memory for weights
         built = MODELS.build(backbone)
     frozen = replaced.get("frozen_stages", -1)
     checkpoint = os.path.abspath(checkpoint)
@@ -499,7 +499,7 @@ def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) ->
             step["clip_duration"] = settings.clip_duration
     if kind == "ResizeShortSide" and at(step, "size", int) is not None:
         return _resize(settings)
-    if kind == "ResizeShortSide":  # range of sizes for training, before a random crop
+    if kind == "ResizeShortSide":  # training resizes to a random size in this range, then crops
         low, high = step["size"]
         factor = max(1.0, settings.crop_size / low)
         step["size"] = (round(low * factor), round(high * factor))

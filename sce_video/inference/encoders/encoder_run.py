@@ -48,7 +48,7 @@ def encoder(options: EncoderOptions) -> EncoderResult:
         raise ValueError(f"{options.model} names a pool. Remove --pool {options.pool}")
     for recipe in options.recipe:
         find_recipe(recipe)
-    # Imported here, so that a wrong name is reported before torch loads.
+    # Import these modules only now, so that a wrong name is reported before torch loads.
     from sce_video.inference.encoders.encoder_folder import import_encoder, write_recipe
 
     imported = import_encoder(

@@ -21,8 +21,8 @@ from sce_video.models.backbones.efficientnet_lite import VARIANTS, from_publishe
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import weights_file
 
-#: Number of frames in a clip, and the time between them. Differences between frames 0.08 to 0.2 s
-#: apart work equally well on J-HMDB (docs/results.md).
+#: Number of frames in a clip, and the time between them in seconds. On J-HMDB, intervals between
+#: 0.08 and 0.2 s work equally well (docs/results.md).
 _NUM_FRAMES = 4
 _SECONDS_APART = 0.125
 
@@ -69,7 +69,7 @@ def timm_backbone(architecture: str, model_args: Mapping[str, object]) -> dict[s
     return {"type": "TimmEncoder", "architecture": architecture, **given}
 
 
-#: Input settings of an image network, with clips that suit its motion features.
+#: Input settings of an image network. The clips suit features that describe motion.
 image_input = partial(
     ProcessorSettings,
     square=False,
@@ -98,8 +98,8 @@ def public_network(name: str) -> ImageNetwork:
     backbone = {"type": "EfficientNetLite", "variant": variant}
     network = MODELS.build(backbone)
     network.load_state_dict(published)
-    # The ImageNet test crops an eighth off the short side. On J-HMDB, that costs one to four points
-    # (docs/results.md), because people move close to the edges of the frame.
+    # The ImageNet test crops one eighth off the short side. On J-HMDB, this crop costs one to four
+    # points (docs/results.md), because people move close to the edges of the frame.
     size = VARIANTS[variant].size
     settings = image_input(
         mean=(_MEAN,) * 3,

@@ -18,9 +18,9 @@ from sce_video.utils.files import read_json, read_text
 from sce_video.utils.records import at
 
 _PREFIX = "text_encoder."
-#: Tokenizer files: either the first one, or the other two, as for CLIP
+#: Tokenizer files. A model has either the first one or, like CLIP, the other two.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-#: Padding token, and characters to remove, for each kind of SigLIP tokenizer (big_vision,
+#: Padding token and characters to remove, for each kind of SigLIP tokenizer (big_vision,
 #: pp/ops_text.py; transformers, convert_siglip_to_hf.py)
 _SIGLIP = {"BPE": ("<pad>", ""), "Unigram": ("</s>", string.punctuation)}
 
@@ -29,7 +29,7 @@ def stored_text(folder: Path, config: Any) -> dict[str, str | int] | None:
     """Return a model's tokenizer as plain data for its checkpoint; None if it has none."""
     from tokenizers import Regex, Tokenizer, normalizers
 
-    # Read only these files, because the configs next to them may name classes and code.
+    # Read only these files. The configs next to them are skipped: they may name classes and code.
     whole, vocabulary, merges = (folder / name for name in _TOKENIZER_FILES)
     try:
         if whole.is_file():
@@ -39,7 +39,7 @@ def stored_text(folder: Path, config: Any) -> dict[str, str | int] | None:
             pairs = [pair for pair in pairs if len(pair) == 2]
             tokenizer = transformers().CLIPTokenizer(read_json(vocabulary), pairs)
             backend = tokenizer.backend_tokenizer
-    except Exception:  # tokenizers raises plain Exception
+    except Exception:  # the tokenizers package raises plain Exception
         return None  # without a tokenizer, only videos can be embedded
     backend.no_padding()
     backend.no_truncation()
@@ -96,7 +96,7 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict, text: str) -> np
         )
     try:
         tokenizer = Tokenizer.from_str(found["tokenizer"])
-    except Exception as error:  # tokenizers raises plain Exception
+    except Exception as error:  # the tokenizers package raises plain Exception
         raise ValueError(f"the tokenizer in the checkpoint cannot be read: {error}") from error
     tokens = tokenizer.encode(text).ids  # including the start and end tokens
     if len(tokens) > found["max_tokens"]:
@@ -106,7 +106,7 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict, text: str) -> np
         )
     config = config_of(checked_backbone(backbone)["architecture"])
     family = family_of(config.model_type)
-    # Build on "meta" first, so that a table of positions is counted before it is allocated.
+    # Build on "meta" first, so that an oversized position table is rejected before it is allocated.
     for device in ("meta", "cpu"):
         with bounded_network(stored["state_dict"]), torch.device(device):
             model: Any = getattr(transformers(), family.model)(config)
@@ -116,13 +116,13 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict, text: str) -> np
         raise ValueError("the weights of the text encoder do not match its config")
     model.load_state_dict(weights, strict=False)
     inputs = {"input_ids": torch.tensor([tokens])}
-    if not family.siglip_text:  # SigLIP was trained without a mask, so padding stays visible
+    if not family.siglip_text:  # SigLIP was trained without a mask, so it sees padding
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     model.eval()
     with torch.inference_mode():
         if family.text_projection is None:
             embedded = model.get_text_features(**inputs).pooler_output
-        else:  # PeVideoModel, whose get_text_features fails in transformers 5.23
+        else:  # PeVideoModel: its get_text_features fails in transformers 5.23
             first = model.text_model(**inputs).last_hidden_state[:, 0]
             embedded = getattr(model, family.text_projection)(first)
     return embedded[0].numpy()

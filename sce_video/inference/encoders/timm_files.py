@@ -31,14 +31,14 @@ from sce_video.utils.files import read_json
 from sce_video.utils.records import at
 from sce_video.utils.run_files import MODEL_CONFIG
 
-#: Networks that timm and torchvision define identically, with the depth of the ``ResNet2d``. They
-#: do not need timm.
+#: Networks that timm and torchvision define identically, with the depth of our ``ResNet2d``. They
+#: can be built without timm.
 RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101}
-#: timm's defaults for optional entries in ``pretrained_cfg``.
+#: Values that timm uses for missing entries in ``pretrained_cfg``.
 _TIMM_DEFAULTS = {"crop_pct": 0.875, "crop_mode": "center", "interpolation": "bilinear"}
-#: Supported values for entries in ``pretrained_cfg``.
+#: Supported values of entries in ``pretrained_cfg``.
 _KNOWN = {"interpolation": ("bilinear", "bicubic"), "crop_mode": ("center", "squash")}
-#: timm's entries about a network's input and output, which follow from the weights or are dropped.
+#: timm's entries for a network's input and output. They follow from the weights or are ignored.
 _ENDS = ("in_chans", "num_classes", "global_pool")
 
 
@@ -145,7 +145,7 @@ def own_weights(
             f"{source} contains {len(stray)} weights that timm's {name} does not have, the first "
             f"is {stray[0]}. Check the architecture and model_args in its config"
         )
-    zero = torch.zeros((), dtype=torch.int64)  # files may lack this counter
+    zero = torch.zeros((), dtype=torch.int64)  # default for a counter that some files lack
     values = {key: found.get(key, zero) for key in own}
     plain = {k: v.float() if v.is_floating_point() else v for k, v in values.items()}
     return {key: value.contiguous() for key, value in plain.items()}, unused
@@ -159,7 +159,7 @@ def _renamed(network: nn.Module, weights: dict[str, Tensor], source: str) -> dic
         return weights
     try:
         return rename(weights, network)
-    except Exception as error:  # not made for these files, so may raise any error
+    except Exception as error:  # rename may raise any error for unexpected files
         raise EncoderError(f"timm cannot read the weights in {source}: {error}") from error
 
 
@@ -178,7 +178,7 @@ def _shaping_args(
     size = list(given["input_size"][1:])
     fixed = at(given, "fixed_input_size") is True
     if fixed and usual and list(usual.input_size[1:]) != size:
-        kept.setdefault("img_size", size)  # as timm does
+        kept.setdefault("img_size", size)  # timm does the same
     return kept
 
 
@@ -206,7 +206,7 @@ def _input(given: Any, path: Path) -> ProcessorSettings:
             interpolation=given["interpolation"],
             square=given["crop_mode"] == "squash",
         )
-        # ModelSettings checks the types and limits of these values.
+        # Build ModelSettings only for its checks of the types and limits of these values.
         ModelSettings({}, found.mean, found.std, 1.0, 1, found.short_side, found.crop_size)
         return found
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

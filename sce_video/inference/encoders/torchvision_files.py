@@ -21,14 +21,14 @@ from sce_video.inference.encoders.timm_files import RESNETS, resnet
 from sce_video.inference.encoders.transformers_files import EncoderError, ProcessorSettings
 from sce_video.models.backbones.timm_encoder import build_network
 
-#: Mean and standard deviation of ImageNet, used by all networks except the largest EfficientNet V2.
+#: Mean and standard deviation of ImageNet. Only the largest EfficientNet V2 does not use them.
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
-#: Tables that are computed from the window size, and BN counters.
+#: Tables that can be computed from the window size, and BN counters.
 _COMPUTED = ("relative_position_index", "num_batches_tracked")
-#: Last name components that differ between torchvision and timm.
+#: Last parts of weight names that differ: torchvision's part, and timm's.
 _RENAMED = {"layer_scale": "gamma"}
-#: Swin's layer that merges patches. timm defines the norm before it.
+#: Swin's layer that merges patches. In timm, its norm is defined before it.
 _REDUCTION = re.compile(r"features\.\d+\.reduction\.weight")
 
 
@@ -110,7 +110,7 @@ NETWORKS = (
     Published("swin_small_patch4_window7_224", 327, 96, "head", 246, 224, _BICUBIC),
     Published("swin_base_patch4_window7_224", 327, 128, "head", 238, 224, _BICUBIC),
 )
-#: Names of the first weights in these networks.
+#: Possible names of the first weight in these networks.
 _FIRST = ("conv1.weight", "features.0.0.weight")
 
 

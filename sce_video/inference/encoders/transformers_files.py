@@ -35,7 +35,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 TIMM_OWNER = "timm/"
 
 
-#: Errors raised when building a network with impossible sizes, such as negative ones
+#: Errors raised by building a network with impossible sizes, such as negative ones
 UNBUILT = (
     *(ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError),
     *(TypeError, ValueError),
@@ -66,8 +66,8 @@ def find_model(name: str) -> Path:
             f"{name} is neither a folder nor a name on the hub. Give the folder of a model, as "
             "save_pretrained() writes it, or a name of the form owner/model"
         )
-    # Report a missing package before sending any request. timm's files on the hub are in its own
-    # format, so they do not need transformers.
+    # Report a missing package before sending a request. timm's networks on the hub have their own
+    # format and do not need transformers.
     if not name.startswith(TIMM_OWNER):
         transformers()
     try:
@@ -79,15 +79,15 @@ def find_model(name: str) -> Path:
             "'sce-video[hf]', or give a local folder"
         ) from error
 
-    # Prefer safetensors. Pickles are read only as data, but fetching both would double the
-    # download.
+    # Look for safetensors first and fetch pickles only if there are none, because fetching both
+    # would double the download. Pickles are only read as data.
     try:
         for weights in _WEIGHTS:
             folder = Path(snapshot_download(name, allow_patterns=[*_SETTINGS, weights]))
             if any(folder.glob(weights)):
                 break
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # An OSError means no network or no disk space. Hub errors state their reason.
+        # An OSError means that there is no network or disk space. Hub errors contain their reason.
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error)
         raise EncoderError(
             f"{name} is not a local folder, not in the local cache, and cannot be fetched from the "
@@ -101,7 +101,7 @@ def read_encoder_config(folder: Path) -> Any:
     stored = read_json(folder / MODEL_CONFIG)
     if not isinstance(stored, dict):
         raise EncoderError(f"{folder / MODEL_CONFIG} is not the config of a model")
-    if at(stored, "model_type") == "pe_audio_video":  # Perception Encoder is published with audio
+    if at(stored, "model_type") == "pe_audio_video":  # Perception Encoder includes an audio part
         video = at(stored.pop("audio_video_config", None), "video_config")
         stored |= {"model_type": "pe_video", "video_config": video}
     try:
@@ -152,8 +152,8 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
             f"{folder} lacks {len(missing)} weights of {name}, the first is {missing[0]}. It "
             "contains a model for another task, or a different network"
         )
-    # Decoder or classifier weights may be unused, but encoder weights may not. Files from
-    # transformers 4 also contain position ids, which are not weights.
+    # All encoder weights must be used, but decoder and classifier weights may be left over. Files
+    # from transformers 4 also contain position ids, which are not weights.
     prefix = f"{model.base_model_prefix}."
     whole = model if name == family.model else model.base_model
     stray = sorted(
@@ -181,12 +181,13 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
     """
     logging = transformers().utils.logging
     level = logging.get_verbosity()
-    logging.set_verbosity_error()  # this package reports unused weights itself
+    logging.set_verbosity_error()  # this package itself reports unused weights
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        # This also checks the text network, which the encoder lacks. from_pretrained creates lists
-        # and tables of any size before it reads the weights.
+        # Build the network once just to check its size, including the text network, which the
+        # encoder lacks. from_pretrained would create lists and tables of any size before it reads
+        # the weights.
         with bounded_by_files(folder):
             kind(config)
         return kind.from_pretrained(
@@ -196,7 +197,7 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
             local_files_only=True,
             dtype=torch.float32,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # happens in classifiers, which are not used
+            ignore_mismatched_sizes=True,  # only unused classifier weights may differ
         )
     except EncoderError:
         raise
@@ -228,7 +229,7 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     raise FileNotFoundError(f"no weights in {folder}. Expected {' or '.join(_WEIGHT_FILES[::2])}")
 
 
-#: Processor files, each with the entry that contains its settings
+#: Processor files, and the entry of each file that contains its settings
 _FILES = (
     ("video_preprocessor_config.json", ""),
     ("preprocessor_config.json", ""),
@@ -237,7 +238,7 @@ _FILES = (
 )
 #: Names for Pillow's interpolation constants, which processors store as numbers
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
-#: The only supported scale of pixel values, which maps bytes to [0, 1]
+#: The only supported scale factor for pixel values. It maps bytes to [0, 1].
 _SCALE = 1 / 255
 #: Default settings of a processor
 _PROCESSOR_DEFAULTS = {
@@ -245,7 +246,7 @@ _PROCESSOR_DEFAULTS = {
     **dict.fromkeys(("do_pad", "size", "crop_size", "num_frames", "fps")),
     **{"resample": 2, "rescale_factor": _SCALE},
 }
-#: Number of frames per clip if neither processor nor config states one
+#: Number of frames per clip if neither the processor nor the config specifies it
 _NUM_FRAMES = 16
 
 
@@ -364,8 +365,8 @@ def _sizes(stored: Mapping[str, Any], config: Any) -> tuple[int, int, bool]:
         if side != width:
             raise ValueError(f"size is {side}x{width}, which is not square")
         return side, side, True
-    # transformers' image processors crop unless they are configured otherwise. Without a crop,
-    # frames of different shapes could not be stacked.
+    # By default, transformers' image processors crop. Without a crop, frames of different shapes
+    # could not be stacked.
     if stored["do_center_crop"] is False or stored["crop_size"] is None:
         raise ValueError("there is no crop (do_center_crop, crop_size)")
     crop = stored["crop_size"]

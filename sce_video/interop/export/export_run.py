@@ -46,7 +46,7 @@ def export(options: ExportOptions) -> ExportResult:
         raise FileExistsError(f"{options.out} already exists. Remove it, or give a different --out")
     if options.to in NETWORK_FORMATS:
         check_run(options.source)
-        # Imported here, so that wrong names are reported before torch is imported.
+        # Import these modules only now, so that wrong names are reported before torch loads.
         from sce_video.interop.export.networks import export_network
         from sce_video.interop.pretrained import load_network
 

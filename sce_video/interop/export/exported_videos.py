@@ -25,7 +25,7 @@ from sce_video.utils.files import WriteError, remove_unfinished, unfinished_path
 
 #: JPEG quality of a thumbnail.
 _QUALITY = 80
-#: Time limit per file in seconds. Reading its frames has a shorter limit.
+#: Time limit per file in seconds. Reading the frames of a file has a shorter limit.
 _SECONDS = 60.0
 
 
@@ -159,10 +159,10 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
             file.write(line + "\n")
 
 
-#: File for the frame labels of all videos in a FiftyOne folder. It contains no labels.
+#: File that FiftyOne reads as the frame labels of all videos in a folder. It contains no labels.
 _FRAMES = "frames/none.json"
 
-#: Path of a file, and the fields of its FiftyOne sample as JSON values.
+#: Path of a file, and its fields in a FiftyOne sample as JSON values.
 FiftyOneSample = tuple[str, Mapping[str, object]]
 
 

@@ -32,11 +32,11 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file, regular_file, write_text
 
 INPUT = "clips"
-#: Shape (N, T, H, W) of the traced clips if all sizes may vary. It avoids sizes that become 1 or
-#: equal to another size in some layer, because the tracer would take that for a rule.
+#: Shape (N, T, H, W) of the traced clips if all sizes may vary. In no layer does one of these sizes
+#: become 1 or equal to another size, because the tracer would take that for a rule.
 _TRACED = (2, 18, 162, 178)
-#: Smallest size of a clip. Below it, a ResNet's last layers have a single cell, for which the
-#: tracer would specialise.
+#: Smallest size of a clip. In smaller clips, a ResNet's last layers have a single cell, for which
+#: the tracer would specialise.
 _LEAST_SIZE = 33
 #: Batch sizes for which an exported file is compared with PyTorch.
 CHECKED_BATCHES = (1, 3)
@@ -60,7 +60,7 @@ class ClipNetwork(nn.Module):
         inner: Any = network.recognizer if isinstance(network, VideoClassifier) else network.encoder
         self.backbone = copy.deepcopy(inner.backbone).cpu().float().eval().requires_grad_(False)
         if getattr(self.backbone, "channels_last", False):
-            self.backbone.channels_last = False  # the runtime chooses the memory format
+            self.backbone.channels_last = False  # each runtime chooses its own memory format
             self.backbone.to(memory_format=torch.contiguous_format)
         self.classifier = copy.deepcopy(inner.cls_head.fc_cls).cpu() if classifies else None
         for name in ("mean", "std"):
@@ -108,7 +108,7 @@ def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedPro
         example = (*_TRACED, 3)
     clips = torch.zeros(example, dtype=torch.uint8)
     try:
-        # Without this option, the tracer refuses a one-cell last layer as a special case.
+        # Without this option, the tracer refuses networks whose last layer has a single cell.
         with fx_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             return torch.export.export(module, (clips,), dynamic_shapes={INPUT: sizes})
     except Exception as error:  # the network or the tracer may raise any error
@@ -162,11 +162,11 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-#: ONNX metadata key under which the content of ``config.json`` is stored.
+#: ONNX metadata key that stores the content of ``config.json``.
 METADATA = "sce_video"
-#: Name of a program's extra file that contains ``config.json``.
+#: Name of an exported program's extra file that stores the content of ``config.json``.
 PROGRAM_METADATA = "sce_video.json"
-#: Names of the axes that may vary.
+#: Names of the axes whose sizes may vary.
 _AXES = "NTHW"
 #: Maximum size of the weights in bytes, because protobuf files are limited to 2 GiB.
 _MAX_BYTES = 2**31 - 2**20

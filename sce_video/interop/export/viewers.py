@@ -67,7 +67,7 @@ def _fiftyone_samples(bundle: Bundle) -> Iterator[FiftyOneSample]:
     for i, file in enumerate(videos.files):
         try:
             file.encode("utf-8")
-        except UnicodeEncodeError:  # FiftyOne's database only stores UTF-8
+        except UnicodeEncodeError:  # FiftyOne's database stores only UTF-8
             unnamable += 1
             continue
         fields: dict[str, object] = {
@@ -92,7 +92,7 @@ def serialized(vector: np.ndarray) -> dict[str, object]:
     return {"$binary": {"base64": content, "subType": "00"}}
 
 
-#: Number of rows in a row group. One row group is kept in memory.
+#: Number of rows in a row group. One row group at a time is kept in memory.
 ROW_GROUP = 1000
 
 
@@ -158,11 +158,12 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
             writer.write_table(pa.table(chosen, schema=schema))
 
 
-#: Maximum sprite size that browsers can draw, in pixels per side (TensorBoard's documentation).
+#: Maximum side of a sprite image in pixels, which is the largest that browsers can draw
+#: (TensorBoard's documentation).
 SPRITE_SIDE = 8192
-#: Minimum side of a thumbnail in pixels. Nothing is recognisable in smaller ones.
+#: Minimum side of a thumbnail in pixels. In smaller ones, nothing can be recognised.
 _LEAST_SIDE = 16
-#: Largest number of points that the projector loads (its LIMIT_NUM_POINTS).
+#: Maximum number of points that the projector loads (its LIMIT_NUM_POINTS).
 MAX_POINTS = 100_000
 
 
@@ -179,7 +180,7 @@ def write_projector(path: Path, bundle: Bundle) -> None:
         values = (row.tolist() for row in bundle.videos.values)
         lines = ("\t".join(f"{value:.7g}" for value in row) for row in values)
         write_lines(folder / "tensors.tsv", lines)
-        # Escape tabs and line breaks in names, so that each video has exactly one line.
+        # Escape tabs and line breaks in names, because each video must have exactly one line.
         rows = (
             f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
             for path, label in zip(bundle.videos.paths, bundle.videos.label_names, strict=True)
@@ -229,7 +230,7 @@ FORMATS: dict[str, Callable[[Path, Bundle], None]] = {
     "projector": write_projector,
     "fiftyone": write_fiftyone,
 }
-#: By default, at most this many processes read thumbnails.
+#: Maximum number of processes that read thumbnails by default.
 _MOST_WORKERS = 8
 
 

@@ -92,7 +92,7 @@ def export_file(src: Path, dst: Path, layout: str) -> Conversion:
     weights = written.state_dict
     content: dict[str, Any] = dict(weights)
     if layout == "detectron2":
-        # detectron2's loader matches names by their endings.
+        # matching_heuristics makes detectron2's loader match names by their endings.
         content = {"model": weights, "__author__": "sce_video", "matching_heuristics": True}
     elif layout in ("eztorch", "mmdet", "mmaction2"):
         content = {"state_dict": weights}

@@ -31,14 +31,14 @@ from sce_video.interop.weights.video_networks import (
     stored_weights,
 )
 
-#: For each network: convolution dimensions, the names of the first convolution and of the one with
-#: ``base_channels``, and the head's prefix.
+#: For each network: the number of dimensions of a convolution weight, the name of the first
+#: convolution, the name of the one with ``base_channels``, and the head's prefix.
 _NETWORKS = {
     "R2Plus1d": (5, "stem.0.weight", "stem.3.weight", "fc."),
     "S3D": (5, "features.0.0.0.weight", "features.0.1.0.weight", "classifier."),
     "ResNet2d": (4, "conv1.weight", "layer1.0.conv1.weight", "fc."),
 }
-#: Depth by the number of blocks in the third stage and whether they are bottlenecks.
+#: Depth of a network by the number of blocks in its third stage and whether they are bottlenecks.
 _DEPTHS = {(2, False): 18, (6, False): 34, (6, True): 50, (23, True): 101}
 
 
@@ -109,11 +109,11 @@ def _architecture(kind: str, weights: dict[str, Tensor]) -> BackboneConfig:
         )
     config = {"type": kind, "depth": _DEPTHS[len(blocks), bottleneck], **widths}
     if kind == "ResNet2d" and weights[first].shape[2:] == (3, 3):
-        config["stem"] = "small"  # the CIFAR stem, under torchvision's names
+        config["stem"] = "small"  # CIFAR stem, whose names are the same as torchvision's
     return config
 
 
-#: Name prefixes in the authors' model, with our counterparts. The queue is converted separately.
+#: Name prefixes in the authors' model and in this package. The queue is converted separately.
 _PARTS = {
     "trunk.": "backbone.",
     "projector.": "projector.",
@@ -121,7 +121,7 @@ _PARTS = {
     "momentum_trunk.": "target.backbone.",
     "momentum_projector.": "target.projector.",
 }
-#: Replacements for detectron2's names, in order of application.
+#: Replacements that give detectron2's names if they are applied in this order.
 _DETECTRON2 = [
     (re.compile(r"^(conv1|bn1)\."), r"stem.\1."),
     *((re.compile(rf"^layer{stage}\."), f"res{stage + 1}.") for stage in range(1, 5)),
@@ -163,9 +163,10 @@ def from_eztorch(checkpoint: Mapping[str, Any], prefix: str | None = None) -> Co
     backbone: BackboneConfig = {}
     for part, own in _PARTS.items():
         found = {n.removeprefix(part): v for n, v in inner.items() if n.startswith(part)}
-        if found and part.endswith("trunk."):  # check every name of an encoder
+        if found and part.endswith("trunk."):  # from_torchvision checks all of an encoder's names
             trunk = from_torchvision(found, "")
-            found, backbone = trunk.state_dict, backbone or trunk.backbone  # online encoder first
+            # Keep the first config, which belongs to the online encoder.
+            found, backbone = trunk.state_dict, backbone or trunk.backbone
         state |= {own + name: value for name, value in found.items()}
     if "queue" in inner:
         keys, pointer = inner["queue"], inner.get("queue_ptr")

@@ -36,7 +36,7 @@ from sce_video.models.backbones.common import STAGE_BLOCKS
 from sce_video.registry import MODELS
 from sce_video.utils.records import at
 
-#: Backbone config: the class as ``type``, and the class's arguments.
+#: Config of a backbone: its class as ``type``, and the arguments of the class.
 BackboneConfig = dict[str, Any]
 
 
@@ -77,7 +77,7 @@ def checked_weights(weights: dict[str, Tensor], backbone: BackboneConfig) -> dic
     Raises:
         ValueError: If names or shapes differ from the network's. The message lists all of them.
     """
-    with torch.device("meta"):  # allocates no memory for weights
+    with torch.device("meta"):  # allocate no memory for weights
         wanted = MODELS.build(backbone).state_dict()
     counters = (n for n in wanted if n.endswith("num_batches_tracked") and n not in weights)
     weights = weights | {name: torch.zeros((), dtype=torch.long) for name in counters}
@@ -141,7 +141,7 @@ _LAYOUTS = {
 VIDEO_LAYOUTS = tuple(_LAYOUTS)
 _STEM = re.compile(r"(conv|bn)1\.(\w+)")
 _BLOCK = re.compile(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\w+)")
-#: This package's names for the second convolutions in temporal basic blocks.
+#: Names in this package of the second convolutions in temporal basic blocks.
 _SECOND = re.compile(r"layer[34]\.\d+\.conv2\.weight")
 
 
@@ -163,7 +163,7 @@ def _their_name(name: str, names: _Names) -> str:
 @cache
 def _names_of(kind: str, depth: int) -> tuple[str, ...]:
     """Return this package's names for a network's tensors."""
-    with torch.device("meta"):  # allocates no memory for weights
+    with torch.device("meta"):  # allocate no memory for weights
         return tuple(MODELS.build({"type": kind, "depth": depth, "base_channels": 1}).state_dict())
 
 
@@ -265,7 +265,8 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> Conversion:
         )
     weights = checked_weights(inner, backbone)
     if layout == "mmaction2":
-        # mmaction2's second convolution in a basic block has three taps in time, so add zeros.
+        # In mmaction2, the second convolution of a basic block covers three time steps, so pad our
+        # weights with zeros.
         for name, weight in weights.items() if _is_basic_3d(backbone) else ():
             if _SECOND.fullmatch(name):
                 weights[name] = torch.nn.functional.pad(weight, (0, 0, 0, 0, 1, 1))
@@ -283,8 +284,7 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
             f"no weight is called {stem}, with or without a prefix, so this is not the layout of "
             f"{layout}. The file has {', '.join(list(weights)[:5])}"
         )
-    # If the file contains both the authors' online encoder and the target encoder, use the online
-    # one.
+    # If the file contains both an online and a target encoder of the authors, use the online one.
     found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
     if len(found) > 1:
         raise ValueError(f"the file contains several networks. Give one of the prefixes {found}")

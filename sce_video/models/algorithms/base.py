@@ -132,7 +132,8 @@ class SelfSupervisedModel(BaseModel):
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
         if hasattr(self, "queue"):
-            # Stage the keys instead of enqueuing them, so that all micro-batches see one queue.
+            # Stage the keys instead of adding them to the queue, so that all micro-batches of a
+            # step use the same queue.
             for key in keys.values():
                 self.queue.stage(key)
         return keys, keys_of
@@ -300,7 +301,7 @@ class SelfSupervisedModel(BaseModel):
         deferred: dict[str, DeferredNumber] = {}
         for name, value in losses.items():
             if isinstance(value, DeferredNumber) and name != "loss":
-                deferred[name] = replace(value, tensor=value.tensor.detach())  # frees the graph
+                deferred[name] = replace(value, tensor=value.tensor.detach())  # release the graph
             elif isinstance(value, Tensor) and value.numel() == 1:
                 scalars[name] = value.mean()
             else:
@@ -338,7 +339,7 @@ class QuerySum:
 
     def __init__(self, model: SelfSupervisedModel) -> None:
         self._model = model
-        # Without gradient mode, there is no backward pass and nothing to keep.
+        # If gradients are disabled, there is no backward pass, so nothing needs to be kept.
         self._per_query = model.backward_per_query and torch.is_grad_enabled()
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._gradients: list[Tensor | None] = [None] * len(self._parameters)
@@ -367,7 +368,7 @@ class QuerySum:
                     "float16 small gradients become 0. Set optim_wrapper.dtype to bfloat16 or "
                     "float32 (--amp bfloat16)"
                 )
-            with torch.autocast(kind, enabled=False):  # backward passes must not use autocast
+            with torch.autocast(kind, enabled=False):  # backward passes must run without autocast
                 found = torch.autograd.grad(terms["loss"], self._parameters, allow_unused=True)
             self._gradients = [
                 total if new is None else full_precision(new) if total is None else total + new

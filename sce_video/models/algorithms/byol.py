@@ -45,7 +45,7 @@ class BYOL(SelfSupervisedModel):
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Compute the squared distances of predictions and targets, and the pairs' mean cosine."""
-        # The keys have no gradient, which is the stop-gradient of the paper.
+        # The keys have no gradient, which implements the paper's stop-gradient.
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         sums = QuerySum(self)

@@ -138,7 +138,8 @@ class Distill(SelfSupervisedModel):
         Raises:
             ValueError: If the features do not suit the objective.
         """
-        # nn.Module does not register modules in a tuple, so the teacher is not trained or saved.
+        # Hide the teacher in a tuple, where nn.Module does not register it, so that it is neither
+        # trained nor saved.
         self._teacher: Any = () if network is None else (network.eval().requires_grad_(False),)
         self._features = features
         self._clip = clip
@@ -203,7 +204,7 @@ class Distill(SelfSupervisedModel):
         """
         sums = QuerySum(self)
         for view in views:
-            taught = self.teach(view, samples)  # without gradient
+            taught = self.teach(view, samples)  # computed without gradient
             if self.objective == "frames":
                 h, z, terms = self.frame_errors(view, taught)
             else:
@@ -213,7 +214,7 @@ class Distill(SelfSupervisedModel):
 
     def frame_errors(self, view: Tensor, taught: Tensor) -> _Compared:
         """Compare a view with the teacher's frame features (N, T, D), for ``frames``."""
-        assert self._scales is not None  # set together with the stored features
+        assert self._scales is not None  # the scales are set together with the stored features
         positions = frame_features(self.backbone, view)  # (N, T, C)
         z = self.projector(positions.flatten(0, 1)).unflatten(0, positions.shape[:2])
         parts = frame_terms(z, taught, self._scales)
@@ -229,7 +230,7 @@ class Distill(SelfSupervisedModel):
             taught: Features of the teacher, as :meth:`teach` returns them.
             is_first: Whether this is the first view of the step. Only its keys enter the queue.
         """
-        if self.objective == "tokens":  # each position is a row to compare
+        if self.objective == "tokens":  # compare each position as a separate row
             features = self.backbone(view)
             h = average_pool(features)
             rows, keys = rows_of_positions(features, taught)
@@ -239,11 +240,11 @@ class Distill(SelfSupervisedModel):
         z = self.projector(rows)
         query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
         if self.objective != "relations":
-            loss = byol_loss(query, key) / 2  # 1 - z.t
+            loss = byol_loss(query, key) / 2  # equals 1 - z.t
             return h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()}
         parts = sce_terms(
             query, key, self.queue.keys, lambda_=self.lambda_, tau=self.tau, tau_m=self.tau_m
         )
-        if is_first:  # the keys enter the queue after the optimiser step
+        if is_first:  # these keys enter the queue after the optimiser step
             self.queue.stage(key)
         return h, z, parts._asdict()

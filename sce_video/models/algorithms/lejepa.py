@@ -115,7 +115,7 @@ class LeJEPA(SelfSupervisedModel):
         h, embeddings = self.encode_views(views)
         z = full_precision(torch.stack(embeddings))  # (V, N, D)
 
-        # The centre also has a gradient. Only SIGReg keeps the embeddings from collapsing.
+        # Gradients also flow through the centre. Only SIGReg keeps the embeddings from collapsing.
         centre = z[list(global_views)].mean(dim=0)
         prediction = (z - centre).square().mean()
         directions = self.directions()

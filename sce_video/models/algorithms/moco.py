@@ -51,7 +51,7 @@ class MoCo(SelfSupervisedModel):
         self.build_target(momentum, symmetric, target_views, shuffle_bn_splits, queue_size)
         self.tau = tau
         self.sum_queries = sum_queries
-        self._num_queries: int | None = None  # queries of the last step
+        self._num_queries: int | None = None  # number of queries in the last step
         self.check_settings()
 
     def chance_level(self) -> float | None:

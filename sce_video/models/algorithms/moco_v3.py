@@ -76,7 +76,7 @@ class MoCoV3(SelfSupervisedModel):
         # The keys of all ranks are candidates, and ``own`` are the rows of this rank's positives.
         candidates = {j: gather_samples(key) for j, key in keys.items()}
         own = global_positions(len(views[0]), views[0].device)
-        # This counts only one micro-batch, because micro-batches are not compared with each other.
+        # Count the keys of one micro-batch, because micro-batches are not compared with each other.
         num_candidates = len(next(iter(candidates.values())))
         self._chance = len(keys_of) * 2 * self.tau * math.log(num_candidates)
         sums = QuerySum(self)

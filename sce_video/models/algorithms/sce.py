@@ -107,14 +107,14 @@ class SCE(SelfSupervisedModel):
         Returns:
             The fields of ``SCETerms``, averaged over the pairs, and the collapse metrics.
         """
-        # Only target views pass through the target branch, without gradient ...
+        # Only target views pass through the target branch, which has no gradient.
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         sums = QuerySum(self)
         for i, own in keys_of.items():
-            # ... and only queries through the online branch, with gradient.
+            # Only queries pass through the online branch, which has a gradient.
             h, z, query = self.encode_query(views[i])
-            # A schedule may change the settings at every step.
+            # Read the settings at every step, because a schedule may change them.
             pairs = [
                 sce_terms(
                     query,

@@ -79,13 +79,13 @@ class SimCLR(SelfSupervisedModel):
         if len(views) < 2:
             raise ValueError(f"SimCLR contrasts at least two views, got {len(views)}")
         h, z = self.encode_views(views)
-        embeddings = [unit_vectors(x) for x in z]  # in fp32, also under autocast
+        embeddings = [unit_vectors(x) for x in z]  # always in fp32, even under autocast
         all_pairs = itertools.combinations(embeddings, 2)
         pairs = list(itertools.pairwise(embeddings) if self.consecutive else all_pairs)
         losses = [nt_xent_loss(first, second, tau=self.tau) for first, second in pairs]
         with torch.no_grad():
             cosines = [(first * second).sum(dim=1).mean() for first, second in pairs]
-        # SlowFast adds up the pairs, and its learning rates are tuned for this sum.
+        # SlowFast sums the losses of the pairs, and its learning rates are tuned for this sum.
         weight = 1 if self.consecutive else 1 / len(pairs)
         self._chance = weight * len(pairs) * math.log(2 * len(h[0]) * get_world_size() - 1)
         return {

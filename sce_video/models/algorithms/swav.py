@@ -97,9 +97,9 @@ class SwAV(SelfSupervisedModel):
         self.check_settings()
         self.steps = StepGenerator()
         self.queue = None
-        if queue_size:  # a row contains the embeddings of all assigned views of one sample
+        if queue_size:  # each row contains the embeddings of all assigned views of a sample
             self.queue = KeyQueue(queue_size, len(self.target_views) * self.projector.out_channels)
-            self.queue.keys.zero_()  # zeros distinguish an empty queue from a full one
+            self.queue.keys.zero_()  # zeros show that the queue is not full yet
 
     def check_settings(self) -> None:
         """Check the temperature, ``epsilon``, and the numbers of steps and keys.
@@ -146,11 +146,12 @@ class SwAV(SelfSupervisedModel):
         h, z = self.encode_views(views)
         embeddings = [unit_vectors(x) for x in z]
         scores = [self.prototypes(x) for x in embeddings]
-        # Only assigned views have codes. All other views only predict.
+        # Only assigned views have codes. The other views only predict codes.
         codes: list[Tensor | None] = [None] * len(views)
         for number, view in enumerate(self.target_views):
             codes[view] = self._codes(scores[view], number)
-        # Stage the embeddings instead of enqueuing them, so that all micro-batches see one queue.
+        # Stage the embeddings instead of adding them to the queue, so that all micro-batches of a
+        # step use the same queue.
         if self.queue is not None and self.steps.done >= self.queue_start_steps:
             self.queue.stage(torch.cat([embeddings[view] for view in self.target_views], dim=1))
         assigned = torch.cat([code for code in codes if code is not None])
@@ -165,7 +166,7 @@ class SwAV(SelfSupervisedModel):
         """Return the codes (N, K) for the scores (N, K) of an assigned view with this index."""
         rows = [scores]
         if self.queue is not None and self.queue.is_full():
-            # All ranks hold the same queue, so each rank contributes its share of the samples.
+            # All ranks have the same queue, so each rank takes only its share of the samples.
             samples = self.queue.keys[get_rank() :: get_world_size()]
             rows.append(self.prototypes(samples.chunk(len(self.target_views), dim=1)[number]))
         return sinkhorn(torch.cat(rows), epsilon=self.epsilon)[: len(scores)]

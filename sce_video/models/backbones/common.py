@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-#: Whether the second forward pass of compiled checkpointing updates BN statistics again
+#: Whether the second forward pass of checkpointing updates BN statistics again in compiled code
 _WRITES_TWICE = Version(torch.__version__) < Version("2.9")
 
 
@@ -29,7 +29,7 @@ def average_pool(features: Tensor) -> Tensor:
     Raises:
         ValueError: If the features are not a tensor of this shape.
     """
-    # SlowFast of mmaction2, for example, returns a tuple of pathways instead of a tensor.
+    # A backbone may return something else. For example, SlowFast of mmaction2 returns a tuple.
     if not isinstance(features, Tensor) or features.ndim < 3:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(f"average pooling needs a tensor (N, C, ...), got {shape}")
@@ -42,7 +42,7 @@ def map_tokens(features: Tensor) -> Tensor:
     Raises:
         ValueError: If there are fewer than two positions.
     """
-    # Features with one position come from an encoder that pools them itself.
+    # If there is only one position, the encoder has already pooled its features.
     if not isinstance(features, Tensor) or features.ndim < 3 or features[0, 0].numel() < 2:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
@@ -87,7 +87,7 @@ def represent(backbone: nn.Module, view: Tensor) -> Tensor:
     """
     features = backbone(view)
     pool = getattr(backbone, "pool", None)
-    # A submodule that happens to be called "pool" is a layer of the network, not this method.
+    # A submodule called "pool" is a layer of the network and has nothing to do with this method.
     if pool is None or isinstance(pool, nn.Module):
         return average_pool(features)
     return pool(features)
@@ -159,7 +159,8 @@ class FreezableBackbone(BaseModule):
         """
         layers = self.layers()
         found = dict.fromkeys(self.parameters(), len(layers))
-        # The stem of a ConvNeXt is also part of its first stage, so earlier layers are set last.
+        # Set earlier layers last, because they take precedence. For example, a ConvNeXt's stem is
+        # also part of its first stage.
         for depth, layer in reversed([*enumerate(layers)]):
             for part in layer:
                 own = part.parameters() if isinstance(part, nn.Module) else [part]
@@ -181,7 +182,7 @@ class FreezableBackbone(BaseModule):
     def train(self, mode: bool = True) -> Self:
         """Set the training mode of all layers that are not frozen."""
         super().train(mode)
-        self.freeze()  # because nn.Module.train() also changes frozen layers
+        self.freeze()  # nn.Module.train() also changes frozen layers
         return self
 
     def pool(self, features: Tensor) -> Tensor:
@@ -215,12 +216,12 @@ def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
             x = layer(x)
         return x
 
-    # A compiler cannot trace contexts. Since torch 2.9, it does not need _FixedStatistics, because
-    # it updates statistics only in the first pass. Earlier versions update them in both passes, so
-    # all activations are kept instead.
+    # A compiler cannot trace contexts. Since torch 2.9, compiled code needs no _FixedStatistics,
+    # because only the first pass updates the statistics. In earlier versions, both passes update
+    # them, so checkpointing is skipped and all activations are kept.
     if torch.compiler.is_compiling():
         return run(x) if _WRITES_TWICE else checkpoint(run, x, use_reentrant=False)
-    contexts = nullcontext(), _FixedStatistics(layers)  # for the first and the second pass
+    contexts = nullcontext(), _FixedStatistics(layers)  # one for the first pass, one for the second
     return checkpoint(run, x, use_reentrant=False, context_fn=lambda: contexts)
 
 
@@ -235,7 +236,8 @@ class _FixedStatistics:
         self.norms = [module for module in modules if isinstance(module, _BatchNorm)]
 
     def __enter__(self) -> None:
-        # track_running_stats=False would change which tensors are saved for the backward pass.
+        # Setting track_running_stats=False instead would change which tensors are saved for the
+        # backward pass.
         self.before = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
             norm.momentum = 0.0
@@ -344,7 +346,7 @@ class StagedBackbone(FreezableBackbone):
             yield x
 
 
-# Number of blocks in res2, res3, res4 and res5, by depth (He et al. 2016, table 1)
+# Number of blocks in res2, res3, res4 and res5, by the network's depth (He et al. 2016, table 1)
 STAGE_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 

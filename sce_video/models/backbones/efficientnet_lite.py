@@ -60,7 +60,7 @@ _STAGES = (
 )
 _STEM_CHANNELS = 32
 _HEAD_CHANNELS = 1280
-#: Stages that can begin with a temporal layer, which costs little because their maps are small
+#: Stages that can begin with a temporal layer. It costs little there, because their maps are small.
 _TEMPORAL_STAGES = range(3, 7)
 
 
@@ -78,7 +78,7 @@ class SameConv2d(nn.Conv2d):
             whole = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
             before.append(whole // 2)
             more.append(whole % 2)
-        if any(more):  # unlike padding by the convolution itself, this copies the input
+        if any(more):  # F.pad copies the input, so use it only for uneven padding
             (top, left), (bottom, right) = before, more
             x = F.pad(x, (left, left + right, top, top + bottom))
             before = [0, 0]
@@ -108,7 +108,7 @@ class ConvNorm(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, C, H, W) to (N, C', H/s, W/s)."""
         convolution, norm, *activation = self
-        # No other norm is folded. SyncBN, for example, has different statistics.
+        # Fold only this norm. Others, such as SyncBN, have different statistics.
         if not isinstance(convolution, SameConv2d) or type(norm) is not nn.BatchNorm2d:
             return super().forward(x)
         if norm.training or norm.running_mean is None or norm.running_var is None:
@@ -147,8 +147,8 @@ class TemporalDifference(nn.Module):
     batch.
     """
 
-    #: A checkpoint that lacks this layer can be loaded
-    #: (:func:`~sce_video.engine.weights.load_backbone`).
+    #: Checkpoints without this layer can be loaded
+    #: (:func:`~sce_video.engine.weights.load_backbone`), because it starts as the identity.
     starts_as_identity = True
 
     def __init__(self, channels: int) -> None:
@@ -160,7 +160,7 @@ class TemporalDifference(nn.Module):
         """Map (N T, C, H, W) to the same shape."""
         if self.frames == 1:
             return x
-        # The convolutions use channels_last memory, so this is a view.
+        # The convolutions use channels_last memory, so this view needs no copy.
         clips = x.permute(0, 2, 3, 1).unflatten(0, (-1, self.frames))  # (N, T, H, W, C)
         change = clips.diff(dim=1)
         before = F.pad(change, (0, 0, 0, 0, 0, 0, 1, 0))
@@ -224,7 +224,8 @@ class EfficientNetLite(StagedBackbone):
                 before = after
             stages.append(nn.Sequential(*blocks))
         self.blocks = nn.ModuleList(stages)
-        # The temporal layers are kept apart, so that the names of the blocks do not depend on them.
+        # Keep the temporal layers in a separate module, so that the names of the blocks do not
+        # depend on them.
         self.temporal = nn.ModuleDict(layers)
         self.head = nn.Sequential(ConvNorm(before, _HEAD_CHANNELS))
         self.finish(frozen_stages, norm_eval, False, channels_last)
@@ -295,13 +296,13 @@ def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         elif words[0] in _ENDS:
             prefix, part, rest, names = "", words[0], words[1:], _ENDS
         else:
-            continue  # the classifier
+            continue  # skip the classifier
         if (own := names.get(part)) is not None:
             found[f"{prefix}{own}.{'.'.join(rest)}"] = value
     return found
 
 
-#: Names of a block's modules in the published layout and here
+#: Names of a block's modules in the published weights and in this package
 _PARTS = {
     "_expand_conv": "expand.0",
     "_bn0": "expand.1",

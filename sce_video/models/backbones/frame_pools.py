@@ -14,17 +14,17 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import check_view
 from sce_video.options.connect import FRAME_POOLS
 
-#: Number of parts of a clip that ``concat`` keeps in order; with 4 frames, the frames themselves
+#: Number of parts of a clip that ``concat`` keeps in order. With 4 frames, each frame is a part.
 _PARTS_IN_ORDER = 4
-#: Parts that may follow the mean in the name of a pool, in any order
+#: Parts that may follow the mean in a pool's name, in any order
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
-#: Number of intervals in a clip, and of rows and columns in a frame, that ``energy`` averages over
+#: Number of intervals per clip, rows per frame and columns per frame over which ``energy`` averages
 ENERGY_CELLS = 7
-#: Norm of ``energy`` as a fraction of the norm of the mean. On J-HMDB, it does not change the
-#: accuracy of kNN, whereas larger fractions lower it.
+#: Norm of ``energy`` as a fraction of the norm of the mean. On J-HMDB, this fraction does not
+#: change kNN accuracy, but larger ones lower it.
 _ENERGY_LENGTH = 0.5
-#: Change that counts as small, as a fraction of the size of the features. It limits the noise of
-#: clips without motion.
+#: Fraction of the features' size that is added to the mean change before dividing by it. It limits
+#: the noise of clips without motion.
 _LITTLE_CHANGE = 0.05
 
 
@@ -174,7 +174,7 @@ def motion_energy(maps: Tensor, mean: Tensor) -> Tensor:
     if maps.shape[2] == 1:
         return mean.new_zeros(len(mean), ENERGY_CELLS**3)
     change = maps.diff(dim=2).abs().mean(1)
-    # Three matrices replace adaptive_avg_pool3d, which ONNX does not support.
+    # Average with three matrices, because ONNX does not support adaptive_avg_pool3d.
     intervals, rows, columns = (_averages(size, maps) for size in change.shape[1:])
     energy = torch.einsum("nthw,it,jh,kw->nijk", change, intervals, rows, columns).flatten(1)
     little = _LITTLE_CHANGE * maps.abs().mean((1, 2, 3, 4)) + torch.finfo(maps.dtype).tiny
@@ -221,7 +221,7 @@ class StoredClips:
         A frame whose features equal those of the frame before it counts as repeated
         (:func:`pool_frames`).
         """
-        pooled_channels(frame_pool, 1)  # raises for an unknown pool
+        pooled_channels(frame_pool, 1)  # raises ValueError for an unknown pool
         clips = self.frames.flatten(0, -3).transpose(1, 2)  # (N, C, T)
         changes = (clips.diff(dim=2) != 0).any(1)
         parts = _parts(clips, frame_pool, changes, self.energy.flatten(0, -2))
@@ -276,7 +276,7 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
     Raises:
         ValueError: If the network's features have no temporal positions.
     """
-    # forward() may be compiled, so it is preferred if it computes the same.
+    # Prefer forward() if it computes the same features, because it may be compiled.
     pools = getattr(backbone, "frame_pool", "mean") != "mean"
     features = backbone.frame_maps(view)[0] if pools else backbone(view)
     if features.ndim != 5:

@@ -22,39 +22,39 @@ from sce_video.utils.errors import MissingPackageError
 
 #: Entries of a model's ``config.json`` as plain data
 Architecture = dict[str, Any]
-#: Entries of a model's ``config.json``, texts and tables, that affect no layer and are dropped
+#: Texts and tables in a model's ``config.json`` that affect no layer and are dropped
 _READ_OVER = frozenset(
     "architectures dtype finetuning_task global_pool id2label label2id label_names model_type "
     "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type "
     "pruned_heads stage_names task_specific_params tokenizer_class torch_dtype "
     "transformers_version".split()
 )
-#: Words in the names of switches and numbers that request more than a network. Texts and tables
-#: that are not listed above are always refused.
+#: Words in names of switches and numbers that request more than a network. Texts and tables that
+#: are not listed above are always refused.
 _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
 #: Attention implementations that a file may choose. Other values are names of kernels, which
 #: transformers fetches from the hub and imports.
 _IMPLEMENTATIONS = ("eager", "sdpa")
 #: Classes of transformers that a file may choose for a part of the network, by ``model_type``
 _CHOSEN = {"modernbert": "ModernBertConfig"}
-#: Largest whole number in an untrusted config, because transformers makes lists of such lengths
+#: Largest integer allowed in an untrusted config, because transformers creates such long lists
 _LARGEST_NUMBER = 2**20
-#: Longest list in an untrusted config, because transformers makes a layer for each entry
+#: Maximum length of a list in an untrusted config: transformers creates a layer for each entry
 _LONGEST_LIST = 1000
 
 
 class PoolingClassifier(NamedTuple):
     """The classifier of a family, whose own layers pool the tokens."""
 
-    model: str  # name of the class in transformers
+    model: str  # class name in transformers
     pool: str
 
 
 class VisionPart(NamedTuple):
     """The vision part of models that also embed texts."""
 
-    model: str  # name of the class in transformers
-    path: str  # path to the network in a model of this class
+    model: str  # class name in transformers
+    path: str  # path to the network inside this class
 
 
 class Refusal(NamedTuple):
@@ -71,46 +71,48 @@ class Family:
     Paths to modules and config entries are separated by dots.
     """
 
-    model: str  # name of the class in transformers
-    pools: tuple[str, ...]  # supported pools, the default first
-    per_frame: bool = False  # whether it encodes images, so clips frame by frame
-    vision: VisionPart | None = None  # set if the vision part is a model of its own
+    model: str  # class name in transformers
+    pools: tuple[str, ...]  # supported pools; the first is the default
+    per_frame: bool = False  # whether it encodes each frame separately, as an image
+    vision: VisionPart | None = None  # set if the vision part is a separate model
     layers: tuple[str, ...] = ("encoder.layer",)  # paths to lists of blocks
     embeddings: tuple[str, ...] = ("embeddings",)  # paths to the modules before the blocks
-    unused: tuple[str, ...] = ()  # parts that no representation needs, which are removed
-    classifier: PoolingClassifier | None = None  # if set, its pool is the default for a classifier
-    # Layers of the class that pool for a classifier or, without a classifier, project, in order
+    unused: tuple[str, ...] = ()  # parts to remove, because no representation needs them
+    classifier: PoolingClassifier | None = None  # if set, classifiers use its pool by default
+    # Layers of the class, in order, that pool tokens for a classifier. If there is no classifier,
+    # they project instead.
     head: tuple[str, ...] = ()
     encoder: str = ""  # path to the module that maps clips to tokens
-    pixels: str = "pixel_values"  # argument of this module
-    projection: str = ""  # method that returns embeddings; by default, the encoder returns them
-    # Config entries for the vision part, for its number of channels, and for the size of the
-    # projected embeddings. None means as many as the vision part has channels.
+    pixels: str = "pixel_values"  # name of this module's argument
+    projection: str = ""  # method that returns embeddings; if empty, the encoder returns them
+    # Config entries of the vision part, of its number of channels, and of the size of the projected
+    # embeddings. If the last one is None, the embeddings have as many channels as the vision part.
     part: str = ""
     width: str = "hidden_size"
     projected: str | None = None
-    # Entries of the vision part's config for the patch size, and for the frame size of the learned
-    # positions. If an entry is a name that ends with a number, such as a timm name, the number
-    # counts.
+    # Entries in the vision part's config for the patch size, and for the frame size of the learned
+    # positions. If an entry is a name that ends with a number, such as a timm name, this number is
+    # used.
     patch: str = "patch_size"
     stride: int | None = None  # set for a convolutional network, which has no patches
     size: str | None = "image_size"
-    fixed_frames: bool = False  # whether learned positions also belong to a number of frames
-    in_patches: bool = False  # NaFlex: accepts patches of frames with any aspect ratio
-    # How the blocks compute only some tokens: "tokens" if the encoder receives only these, or
-    # "positions" if each block also receives their positions.
+    fixed_frames: bool = False  # whether learned positions require a fixed number of frames
+    in_patches: bool = False  # NaFlex: accepts patches of frames of any aspect ratio
+    # How the blocks can compute only some of the tokens. "tokens" means that the encoder receives
+    # only these tokens. "positions" means that each block also receives their positions.
     drops: str = ""
-    # Frame rate if the processor's config states none. None spreads frames over the whole video.
+    # Frame rate if the processor's config states none. None means that frames are spread over the
+    # whole video.
     frames_per_second: float | None = 1.0
-    source: str = "an image: frames a second apart"  # source of this rate
-    # Properties of the processor's class that its file does not change: whether it normalises, the
-    # ratio of short side to crop if it is computed, and whether frames are resized after they are
-    # scaled to 0..1, and therefore without rounding.
+    source: str = "an image: frames a second apart"  # where this rate comes from
+    # Properties of the processor's class that do not depend on its file: whether it normalises, the
+    # ratio of short side to crop (if it is computed), and whether frames are scaled to 0..1 before
+    # they are resized, which avoids rounding.
     normalized: bool = True
     short_side_ratio: float | None = None
     in_float: bool = False
-    # The text part, if there is one: its modules, the layer that projects its first token (None if
-    # a method does so), and whether texts are formatted as in SigLIP's training.
+    # Text part, if there is one: its modules, the layer that projects its first token (None if a
+    # method does so), and whether texts are formatted as for SigLIP's training.
     text: tuple[str, ...] = ()
     text_projection: str | None = None
     siglip_text: bool = False
@@ -132,7 +134,8 @@ class Family:
         """Return the network without unused parts, and the layers that pool its tokens."""
         names = self.head if pool == self.pools_with_head() else ()
         pooler = nn.Sequential(*(getattr(model, name) for name in names))
-        # base_model is used only for classifiers, because DINOv3's lacks embeddings and norm.
+        # Use base_model only for classifiers, because DINOv3's base_model lacks the embeddings and
+        # the norm.
         network = model if self.built_by(pool) == self.model else model.base_model
         if self.vision:
             network = getattr(model, self.vision.path, model)
@@ -141,12 +144,12 @@ class Family:
                 delattr(network, name)
         _register_tables(network)
         for name, parameter in network.named_parameters():
-            if name.endswith("mask_token"):  # used only in masked training
+            if name.endswith("mask_token"):  # only used in masked training
                 parameter.requires_grad_(False)
         return network, pooler
 
 
-# Related families change only a few fields.
+# Families that are variants of one another change only a few fields.
 _DINOV2 = Family("Dinov2Model", pools=("class", "mean"), per_frame=True, size=None)
 _CLIP = Family(
     "CLIPModel",
@@ -212,7 +215,7 @@ FAMILIES: dict[str, Family] = {
         embeddings=("encoder.embeddings",),
         unused=("predictor",),
         size="crop_size",
-        # transformers, video_processing_vjepa2.py
+        # as in transformers, video_processing_vjepa2.py
         short_side_ratio=256 / 224,
         frames_per_second=4.0,
         source="4 frames per second (arXiv 2506.09985, section 2)",
@@ -274,7 +277,7 @@ FAMILIES: dict[str, Family] = {
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
     ),
-    # The published SigLIP 2 models also have this type, except those with variable resolution.
+    # Published SigLIP 2 models also have this type, except those with variable resolution.
     "siglip": _SIGLIP,
     "siglip2": replace(
         _SIGLIP,
@@ -296,7 +299,7 @@ def transformers() -> Any:
     try:
         import transformers as package
 
-        if find_spec("torchvision"):  # the models import it, which may raise any error
+        if find_spec("torchvision"):  # the models import it, and the import may fail with any error
             import torchvision  # noqa: F401
     except (ImportError, RuntimeError) as error:
         raise MissingPackageError(
@@ -344,7 +347,7 @@ def config_of(architecture: Architecture) -> Any:
         raise MissingPackageError(f"{family.model} needs torchvision next to timm. Install both")
     try:
         return kind(**values)
-    except Exception as error:  # huggingface_hub's validation errors have no common class
+    except Exception as error:  # huggingface_hub's validation errors share no base class
         known = isinstance(error, TypeError | AttributeError | ValueError)
         if not known and type(error).__module__.partition(".")[0] != "huggingface_hub":
             raise
@@ -522,13 +525,13 @@ class HFEncoder(FreezableBackbone):
         family = self.family
         package = transformers()
         vision: Any = getattr(config, family.part) if family.part else config
-        if family.vision:  # without the text part, whose vocabulary is larger than all the rest
+        if family.vision:  # leave out the text part, whose vocabulary is larger than the rest
             model = getattr(package, family.vision.model)(vision)
         else:
             model = getattr(package, family.built_by(self.pool_name))(config)
         self.network: Any
         self.network, self.pooler = family.split(model, self.pool_name)
-        if with_cp:  # since transformers 5, the older name prints a warning
+        if with_cp:  # in transformers 5, the old name prints a warning
             old = "gradient_checkpointing_enable"
             name = "activation_checkpointing_enable"
             getattr(self.network, name, getattr(self.network, old))({"use_reentrant": False})
@@ -544,7 +547,7 @@ class HFEncoder(FreezableBackbone):
         self._patch = _side(sides)
         time = getattr(vision, "tubelet_size", 1)
         self._tubelet = time[0] if isinstance(time, list | tuple) else time
-        # Frame size and number of frames to which a learned position embedding belongs.
+        # Frame size and number of frames for which the position embedding was learned, or None.
         self._size = None if family.size is None else _side(attrgetter(family.size)(vision))
         self._frames = vision.num_frames if family.fixed_frames else None
         self.freeze()
@@ -596,13 +599,13 @@ class HFEncoder(FreezableBackbone):
                 registers = getattr(self.network.config, "num_register_tokens", 0) or 0
                 tokens = tokens[:, 1 + registers :]
             if self.pool_name == "mean":
-                # The order of the patch tokens is time, row, column.
+                # Patch tokens are ordered by time, then row, then column.
                 return tokens.reshape(N, *grid, tokens.shape[-1]).permute(0, 4, 1, 2, 3)
             pooled = tokens.mean(dim=1) if self.pool_name == "mean_norm" else tokens
             pooled = class_token if self.pool_name == "class" else pooled
         for layer in self.pooler:
             pooled = layer(pooled)
-            pooled = pooled[0] if isinstance(pooled, tuple) else pooled  # without attention weights
+            pooled = pooled[0] if isinstance(pooled, tuple) else pooled  # drop attention weights
         pooled = pooled.reshape(N, -1, pooled.shape[-1])
         return pooled.transpose(1, 2)[..., None, None]
 
@@ -611,7 +614,7 @@ class HFEncoder(FreezableBackbone):
         side = self.resize_to or 0
         if not self.family.in_patches:
             return side, side
-        # This processor of transformers does not need torchvision.
+        # Use this image processor of transformers, because it does not need torchvision.
         from transformers.models.siglip2.image_processing_pil_siglip2 import (
             get_image_size_for_max_num_patches,
         )
@@ -625,7 +628,7 @@ class HFEncoder(FreezableBackbone):
             return {self.family.pixels: clip.contiguous()}
         rows, columns = (side // self._patch for side in clip.shape[2:])
         patches = clip.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))
-        # The values of a patch have the order row, column, channel, the last one changing fastest.
+        # The values of a patch are ordered by row, then column, then channel.
         patches = patches.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
         shapes = torch.tensor([[rows, columns]]).expand(len(clip), 2)
         mask = torch.ones(patches.shape[:2], dtype=torch.int32, device=clip.device)
@@ -634,13 +637,13 @@ class HFEncoder(FreezableBackbone):
     def _kept_tokens(self, clip: Tensor, kept: Tensor) -> Tensor:
         """Return tokens (N, K, C) at the positions ``kept`` (N, K) of a clip (N, T, 3, H, W)."""
         if self.family.drops == "tokens":
-            # The network's own forward pass selects tokens by a boolean mask, which makes the host
-            # wait.
+            # Select tokens here, because the network's own forward pass uses a boolean mask, which
+            # makes the host wait for the device.
             tokens = self.network.embeddings(clip, None).take_along_dim(kept[..., None], dim=1)
             tokens = self.network.encoder(tokens).last_hidden_state
             norm = self.network.layernorm
             return tokens if norm is None else norm(tokens)
-        # Its own forward pass accepts masks, but computes all tokens before it selects some.
+        # Avoid the network's own forward pass, which computes all tokens before it selects some.
         encoder = self.network.encoder
         tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)
         for layer in encoder.layer:

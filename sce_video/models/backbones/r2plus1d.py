@@ -42,9 +42,9 @@ class R2Plus1dBlock(nn.Module):
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
-        # With this number of channels in between, the two convolutions have as many weights as one
-        # 3x3x3 convolution (arXiv 1711.11248, section 3.5). As in torchvision's files, the second
-        # pair in a block uses the same number as the first.
+        # With this number of channels between them, the two convolutions have as many weights as
+        # one 3x3x3 convolution (arXiv 1711.11248, section 3.5). As in torchvision, the second pair
+        # of a block uses the same number as the first.
         mid = in_channels * channels * 27 // (9 * in_channels + 3 * channels)
         self.conv1 = nn.Sequential(
             _factorised(in_channels, mid, channels, 3, (stride, stride)),

@@ -11,7 +11,7 @@ from sce_video.models.backbones.frame_pools import last_and_fine, pool_frames, p
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Channels, Features, Layers, Stored, Variant
 
-#: The task decides these, because action localisation changes them for pretrained weights.
+#: The task determines these arguments: action localisation changes them for pretrained weights.
 _OfTask = Annotated[int, Stored(8, in_new_tasks=False)]
 
 
@@ -89,7 +89,8 @@ class ResNet3dSlowPath(ResNetBase):
         def block(stage: int, before: int, channels: int, first: bool) -> ResidualBlock:
             stride = (1, 2, 2, last_stage_stride)[stage] if first else 1
             dilation = last_stage_dilation if stage == 3 else 1
-            # Only the first convolution of a block is temporal, in res4 and res5 (tab:r3d).
+            # In res4 and res5, only the first convolution of a block is temporal (tab:r3d). The
+            # other stages have no temporal convolutions.
             time = 3 if stage >= 2 else 1
             if depth < 50:
                 convs = [

@@ -26,12 +26,12 @@ class InceptionWidths:
 
     def scaled(self, base_channels: int) -> InceptionWidths:
         """Scale all widths for a stem with ``base_channels`` channels instead of 64."""
-        # Tests build tiny networks, in which every branch still needs a channel.
+        # Use at least one channel, because the tiny networks in tests still need all branches.
         scaled = {n: max(1, width * base_channels // 64) for n, width in asdict(self).items()}
         return InceptionWidths(**scaled)
 
 
-# Blocks by stage for base_channels=64 (torchvision/models/video/s3d.py, widths of Inception v1)
+# Blocks of each stage for base_channels=64 (torchvision/models/video/s3d.py, as in Inception v1)
 _BLOCKS = (
     (
         InceptionWidths(64, 96, 128, 16, 32, 32),
@@ -153,7 +153,7 @@ class S3D(StagedBackbone):
         ValueError: If an argument is out of range.
     """
 
-    least_frames = 5  # because of LastPool
+    least_frames = 5  # required by LastPool
 
     def __init__(
         self,

@@ -23,13 +23,14 @@ from sce_video.models.backbones.timm_package import timm, without_state
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Stored, Variant, Words
 
-#: Names of architectures. timm would treat other texts as addresses ("hf-hub:NAME") or paths.
+#: Pattern for architecture names. timm treats other texts as addresses ("hf-hub:NAME") or paths.
 _NAME = re.compile(r"\w{1,80}")
-#: Arguments of timm networks that may be words. Other words could name files or weights.
+#: Arguments of timm networks whose values may be words. Words in other arguments could name files
+#: or weights.
 _WORD_ARGUMENTS = ("act_layer", "global_pool", "norm_layer", "pos_embed")
 #: Parts of argument names that request weights, files or a different kind of network
 _ASKS_FOR_MORE = ("cache", "checkpoint", "export", "features_only", "jit", "pretrained", "script")
-#: Largest number and longest list in arguments, because timm makes lists of such lengths
+#: Largest number and maximum list length in arguments, because timm creates lists of such lengths
 _LARGEST_NUMBER = 2**16
 _LONGEST_LIST = 100
 
@@ -95,7 +96,7 @@ def build_network(architecture: str, model_args: dict[str, Any], num_classes: in
     ends = {"pretrained": False, "num_classes": num_classes, "in_chans": 3}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated names, and layers without weights
+            warnings.simplefilter("ignore")  # for deprecated names, and layers without weights
             return timm().create_model(name, **{**given, **ends})
     except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -142,7 +143,7 @@ class TimmEncoder(FreezableBackbone):
         self.frozen_stages = frozen_stages
         self.frame_pool = frame_pool
         self.architecture = architecture
-        pooled_channels(frame_pool, 1)  # raises for an unknown pool before the network is built
+        pooled_channels(frame_pool, 1)  # raises ValueError for an unknown pool
         self.network = build_network(architecture, model_args or {})
         self.frame_channels: int = self.network.head_hidden_size
         self.out_channels = pooled_channels(frame_pool, self.frame_channels)
@@ -181,7 +182,7 @@ class TimmEncoder(FreezableBackbone):
         group = timm().models.group_parameters
         try:
             groups = group(self.network, self.network.group_matcher(coarse=True))
-        except (AssertionError, AttributeError):  # a few networks of timm have no groups
+        except (AssertionError, AttributeError):  # a few timm networks have no groups
             own = [*self.network.parameters(recurse=False)]
             parts: list[nn.Module] = []
             for child in self.network.children():

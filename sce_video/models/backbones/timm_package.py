@@ -24,7 +24,7 @@ from torch import nn
 
 from sce_video.utils.errors import MissingPackageError
 
-#: timm package that needs torchvision, and the file with its constants, which does not
+#: Part of timm that needs torchvision, and its file of constants, which does not
 _DATA = "timm.data"
 _CONSTANTS = "constants.py"
 
@@ -99,7 +99,7 @@ def _stand_ins(constants: Path) -> Iterator[None]:
         "torchvision.ops.misc": ops,
         _DATA: data,
     }
-    _remove("torchvision", _DATA)  # left by a failed import
+    _remove("torchvision", _DATA)  # may be left from a failed import
     sys.modules.update(stand_ins)
     try:
         yield

@@ -13,7 +13,7 @@ from sce_video.utils.tensors import to_device
 
 TOKEN_PATTERNS = ("random", "tube")
 # First word of the entropy. It differs from the word in augmentation.py, so that tokens and colours
-# are drawn independently.
+# are drawn independently of each other.
 _STREAM = 0x544F4B45
 
 
@@ -42,8 +42,8 @@ class TokenDropping:
         self.pattern = pattern
         self._seeds: Sequence[int] = ()
         self._drawn = 0
-        # The host draws new numbers in every step, so this must not be compiled. As a decorator,
-        # disable() would import torch._dynamo even if no tokens are dropped.
+        # Do not compile this method, because the host draws new numbers in every step. If disable()
+        # were a decorator, it would import torch._dynamo even if no tokens are dropped.
         self._draw = _draw if keep_tokens == 1.0 else torch.compiler.disable(_draw)
 
     @contextmanager

@@ -110,8 +110,8 @@ class TransformerBlock(nn.Module):
 
     def _dropped(self, branch: Tensor) -> Tensor:
         """Return the branch. In training, it is 0 for some samples (arXiv 1603.09382)."""
-        # A target network runs in training mode but without gradient. It drops nothing, so its keys
-        # come from the whole network, as in DINO's teacher (arXiv 2104.14294).
+        # A target network runs in training mode but without gradient. Its branches are never
+        # dropped, so keys come from the whole network, as in DINO's teacher (arXiv 2104.14294).
         if not (self.drop_path and self.training and torch.is_grad_enabled()):
             return branch
         keep = 1.0 - self.drop_path
@@ -202,7 +202,7 @@ class VisionTransformer3d(FreezableBackbone):
             time, *space = self.grid_size
             self.position_time = nn.Parameter(torch.empty(1, embed_dims, time))
             self.position_space = nn.Parameter(torch.empty(1, embed_dims, *space))
-        # The rate increases from 0 in the first block to its full value in the last one.
+        # The rate increases linearly from 0 in the first block to its full value in the last block.
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         self.blocks = nn.ModuleList(TransformerBlock(embed_dims, num_heads, r) for r in rates)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
@@ -266,7 +266,7 @@ class VisionTransformer3d(FreezableBackbone):
                 time = F.interpolate(time, grid[0], mode="linear")
             if grid[1:] != self.grid_size[1:]:
                 space = F.interpolate(space, grid[1:], mode="bicubic")
-        else:  # half of the spatial channels encode the row, half the column
+        else:  # half of the spatial channels encode rows, the other half columns
             C, device = self.out_channels, self.patch_embed.proj.weight.device
             time, rows, columns = (
                 sine_cosine(scaled_positions(n, own, device), dims).T[None]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sce_video.utils.tensors import DeferredNumber, LoggedValue, float64_blocks
 
-# Singular values below this fraction of the matrix norm are rounding noise of float32.
+# Singular values below this fraction of the matrix norm are rounding noise in float32.
 _NOISE = 1e-6
 
 
@@ -78,7 +78,8 @@ def _gram_and_norm(h: Tensor) -> Tensor:
         centred = h.double() - mean
         gram = centred @ centred.T
     else:
-        # A test may have a million rows, so a copy in float64 may not fit into memory.
+        # Convert block by block, because a test may have a million rows, whose copy in float64 may
+        # not fit into memory.
         gram = mean.new_zeros(len(mean), len(mean))
         for block in float64_blocks(h):
             centred = block - mean

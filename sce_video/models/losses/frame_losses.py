@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sce_video.models.losses.siamese import full_precision
 
-#: Smallest deviation of a channel, as a fraction of the mean deviation
+#: Lower bound for a channel's deviation, as a fraction of the mean deviation
 _LEAST_DEVIATION = 0.05
 
 

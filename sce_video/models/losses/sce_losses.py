@@ -39,8 +39,8 @@ class SCETerms(NamedTuple):
 
     loss: Tensor
     infonce: Tensor  # eq. 1, with the queue as negatives
-    ressl: Tensor  # eq. 4: cross-entropy of the relations, over the negatives only
-    ceil: Tensor  # Proposition 1: minus log of the probability that p1 gives to the negatives
+    ressl: Tensor  # eq. 4: cross-entropy of the relations with the negatives only
+    ceil: Tensor  # Proposition 1: minus log of the probability that p1 assigns to the negatives
     target_entropy: Tensor  # entropy of w2 in nats, from 0 (one-hot) to log(K+1) (uniform)
     positive_similarity: Tensor  # mean cosine of query and key
 
@@ -99,7 +99,7 @@ def sce_terms(
     """
     check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
     check_shapes(query, key, queue)
-    # Use fp32 under autocast, because exp(1/0.05) and sums over 65,536 keys need it.
+    # Use fp32 even under autocast, because exp(1/0.05) and sums over 65,536 keys require it.
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
         with torch.no_grad():
@@ -113,14 +113,15 @@ def sce_terms(
                 s2_positive = torch.exp(-unmasked)
             share = lambda_ if mu is None else lambda_ / (lambda_ + mu)
             w2_positive = share + (1 - share) * s2_positive
-            w2_negatives = (1 - share) * (1 - s2_positive)  # sum; each negative has this times s2
+            w2_negatives = (1 - share) * (1 - s2_positive)  # their sum; s2 divides it among them
         negatives = _logits(query, queue, tau)  # (N, K)
         cosine = (query * key).sum(dim=1)  # (N,)
         if mu is None or eta is None:
             parts = _parts(cosine / tau, negatives, s2)
             loss = parts.log_mass - w2_positive * parts.positive - w2_negatives * parts.expected
         else:
-            # The losses of single parts also divide in float64, so this is exactly their sum.
+            # Divide in float64, as the separate losses of the parts do, so that this is exactly
+            # their sum.
             parts = _parts(cosine.double() / tau, negatives, s2)
             loss = lambda_ * parts.infonce + mu * parts.ressl + eta * parts.ceil
 
@@ -196,7 +197,7 @@ class _Parts:
     positive: Tensor  # logit of the key
     log_mass_negatives: Tensor  # log-sum-exp of the queue's logits
     log_mass: Tensor  # log-sum-exp of the logits of key and queue
-    expected: Tensor  # mean logit of the queue under the relations s2, or 0 without relations
+    expected: Tensor  # mean logit of the queue weighted by the relations s2, or 0 without them
 
     @property
     def infonce(self) -> Tensor:
@@ -218,7 +219,7 @@ def _parts(positive: Tensor, negatives: Tensor, s2: Tensor | None) -> _Parts:
     if s2 is not None:
         expected = (s2 * negatives).sum(dim=1).double()
     positive = positive.double()
-    # logaddexp avoids a concatenation, which would copy the (N, K) logits.
+    # Use logaddexp instead of a concatenation, which would copy the (N, K) logits.
     log_mass = torch.logaddexp(positive, log_mass_negatives)
     return _Parts(positive, log_mass_negatives, log_mass, expected)
 
@@ -240,7 +241,8 @@ def _compared(
 
 def _logits(embeddings: Tensor, queue: Tensor, temperature: float) -> Tensor:
     """Return the similarities (N, K) with the queue, divided by a temperature."""
-    # These are the largest tensors of the loss. Dividing the product would make another copy.
+    # Divide the embeddings instead of the product, because the product is the loss's largest tensor
+    # and would be copied.
     return (embeddings / temperature) @ queue.T
 
 
@@ -268,7 +270,7 @@ def check_sce(
     for name, value in (("lambda_", lambda_), ("mu", mu), ("eta", eta)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"coefficient {name} must be finite and at least 0, got {value}")
-    # Ceil alone is smallest if the positive has probability 0.
+    # Alone, Ceil is smallest if the positive has probability 0, which drives query and key apart.
     if lambda_ + mu == 0:
         raise ValueError(
             f"with the coefficients lambda_=0, mu=0 and eta={eta}, nothing brings query and key "

@@ -95,8 +95,8 @@ def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
     check_temperature("tau", tau)
     with torch.autocast(first.device.type, enabled=False):
         views = torch.stack([full_precision(first), full_precision(second)], dim=1)  # (n, 2, D)
-        anchors = views.transpose(0, 1).flatten(0, 1)  # (2n, D), all first views, then all second
-        # Both views are gathered together, because few large collectives are fastest.
+        anchors = views.transpose(0, 1).flatten(0, 1)  # (2n, D), first views before second ones
+        # Gather both views together, because one large collective is faster than two small ones.
         gathered = gather_samples(views, gradient=True)  # (N, 2, D)
         candidates = gathered.transpose(0, 1).flatten(0, 1)  # (2N, D)
         rows = global_positions(len(first), first.device)
@@ -138,7 +138,7 @@ def moco_v3_loss(query: Tensor, keys: Tensor, positives: Tensor, *, tau: float) 
             f"positives must be ({len(query)},) of int64, "
             f"got {tuple(positives.shape)} of {positives.dtype}"
         )
-    if positives.device.type == "cpu":  # on a GPU, the check would make the host wait
+    if positives.device.type == "cpu":  # on a GPU, this check would make the host wait
         wrong = positives[(positives < 0) | (positives >= len(keys))]
         if len(wrong):
             raise ValueError(

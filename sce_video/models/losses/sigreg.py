@@ -57,7 +57,7 @@ def sigreg_loss(
         raise ValueError(f"t_max must be a number above 0, got {t_max}")
     if num_points < 2:
         raise ValueError(f"num_points must be at least 2, got {num_points}")
-    # 16 bits cannot represent the small differences near N(0, I), so autocast is turned off.
+    # Turn autocast off, because 16 bits cannot represent the small differences near N(0, I).
     with torch.autocast(embeddings.device.type, enabled=False):
         embeddings = full_precision(embeddings)
         t = torch.linspace(
@@ -65,8 +65,8 @@ def sigreg_loss(
         )
         angles = (embeddings @ directions.to(embeddings).T).unsqueeze(-1) * t  # (N, M, points)
         sums = torch.stack([angles.cos().sum(dim=0), angles.sin().sum(dim=0)])
-        count = torch.full_like(sums[0, 0, 0], len(embeddings))  # made on the device
-        # Ranks may have different numbers of samples, so they exchange sums instead of means.
+        count = torch.full_like(sums[0, 0, 0], len(embeddings))  # created on the device
+        # Exchange sums instead of means, because ranks may have different numbers of samples.
         if get_world_size() > 1:
             sums = all_reduce_with_gradient(sums)
             all_reduce(count)

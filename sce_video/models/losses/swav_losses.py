@@ -46,12 +46,13 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
         raise ValueError(f"scores must be (B, K) with B, K >= 1, got {tuple(scores.shape)}")
     check_sinkhorn(epsilon, iterations)
     scores = full_precision(scores)
-    # A shift that is the same on all ranks cancels in the sums, and keeps exp() from overflowing.
+    # Subtract the maximum over all ranks, so that exp() does not overflow. The same shift on all
+    # ranks has no effect on the result.
     greatest = scores.max()
     all_reduce(greatest, op="max")
     log_codes = (scores - greatest) / epsilon
     for _ in range(iterations):
-        # log-sum-exp (1, K) of each prototype over the samples of all ranks
+        # Normalise each prototype over the samples of all ranks, using a log-sum-exp (1, K).
         greatest = log_codes.max(dim=0, keepdim=True).values
         all_reduce(greatest, op="max")
         total = (log_codes - greatest).exp().sum(dim=0, keepdim=True)
@@ -85,7 +86,7 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
     if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
         raise ValueError(f"scores and codes must be (B, K) of the same shape, got {shapes}")
     check_temperature("tau", tau)
-    # fp32 costs little here, because no matrix product follows.
+    # Computing this in fp32 costs little, because no matrix product follows.
     with torch.autocast(scores[0].device.type, enabled=False):
         log_p = [torch.log_softmax(full_precision(score) / tau, dim=1) for score in scores]
         costs = [

@@ -29,7 +29,7 @@ class LoRALinear(nn.Linear):
     of W.
     """
 
-    lora_scale: Tensor  # saved, so that W + scale B A can be computed from a checkpoint alone
+    lora_scale: Tensor  # saved, so that a checkpoint contains all that W + scale B A needs
 
     def __init__(self, linear: nn.Linear, rank: int, alpha: float) -> None:
         has_bias = linear.bias is not None
@@ -72,7 +72,7 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
         raise ValueError(f"lora.alpha must be above 0, got {alpha!r}")
     backbone: Any = getattr(model, "backbone", None)
     blocks: list[nn.Module] = []
-    # In convolutional networks, only gates are linear layers, and they learn nothing on their own.
+    # The only linear layers of convolutional networks are gates, which learn nothing on their own.
     if isinstance(backbone, FreezableBackbone) and not isinstance(backbone, StagedBackbone):
         blocks = [b for layer in backbone.layers()[1:] for b in layer if isinstance(b, nn.Module)]
     found = [
@@ -116,7 +116,7 @@ def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
         ValueError: If an adapter is incomplete, does not fit its layer, or has a different format.
     """
     merged = {name: value for name, value in weights.items() if not _is_adapter(name)}
-    taken = held = 0  # bytes that are computed here, and bytes that different weights occupy
+    taken = held = 0  # bytes of merged weights, and bytes of the distinct weights that are stored
     storages: set[int] = set()
     for part in sorted({name.rpartition(".")[0] for name in weights if _is_adapter(name)}):
         tensors: list[Any] = [weights.get(f"{part}.{name}") for name in ("weight", *ADAPTER)]
@@ -130,7 +130,7 @@ def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
         if not fits or scale.ndim or not 1 <= rank[0] <= min(size):
             shapes = ", ".join(str(tuple(x.shape)) for x in (W, A, B))
             raise ValueError(f"the adapter of {part} does not fit: weight, A and B are {shapes}")
-        # Many weights may share a storage, but every merged weight needs its own.
+        # Several weights may share a storage, but each merged weight needs its own memory.
         storage = W.untyped_storage()
         held += 0 if storage.data_ptr() in storages else storage.nbytes()
         storages.add(storage.data_ptr())

@@ -34,7 +34,7 @@ class KeyQueue(nn.Module):
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
         self._staged: list[Tensor] = []
         self.keys_per_step: int | None = None
-        self._filled: int | None = 0  # None after loading a checkpoint, until counted
+        self._filled: int | None = 0  # None after loading a checkpoint, until it is counted
 
     @torch.no_grad()
     def stage(self, keys: Tensor) -> None:
@@ -56,10 +56,9 @@ class KeyQueue(nn.Module):
         self.keys_per_step = len(staged)
         if self._filled is not None:
             self._filled += len(staged)
-        # If a step produces more keys than fit into the queue, the oldest of them never enter it.
+        # If a step produces more keys than the queue can hold, the oldest keys never enter it.
         keys = staged[-size:]
-        # The indices are computed on the device, because reading the pointer would make the host
-        # wait.
+        # Compute the indices on the device, because reading the pointer would make the host wait.
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
         self.keys.index_copy_(0, slots, keys)
         self.pointer.copy_((self.pointer + len(keys)) % size)
@@ -105,7 +104,7 @@ def queue_warnings(
     if size >= made:
         return [*warnings, *uneven_queue_warnings(size, batch_size)]
     advice = f"Set model.queue_size to {made} or a multiple"
-    if made > num_samples:  # a queue of this size would lead to the warning above
+    if made > num_samples:  # a queue of this size would cause the warning above
         advice = f"Use a smaller batch, because the queue can have at most {num_samples} keys"
     return [
         *warnings,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 BACKENDS = ("auto", "torch", "torchvision")
 
-# Maximum number of elements in an intermediate tensor, 64 MB in float32
+# Maximum number of elements in an intermediate tensor, which take 64 MB in float32
 CHUNK_ELEMENTS = 2**24
 
 
@@ -23,10 +23,10 @@ CHUNK_ELEMENTS = 2**24
 class _Sampling:
     """Settings for sampling boxes to grids (:func:`roi_align`)."""
 
-    height: int  # bins of the grid
+    height: int  # number of bins in the grid
     width: int
     scale: float  # cells of the map per pixel of the input frame
-    ratio: int  # points per bin and axis; with 0, it depends on the box size
+    ratio: int  # points per bin and axis; 0 adapts them to the box size
     aligned: bool
 
 
@@ -93,7 +93,7 @@ def roi_align(
         if name == "torch":
             pooled = _roi_align_torch(inputs, on_host, sampling)
         else:
-            # The compiled implementation needs contiguous memory and one dtype.
+            # The compiled implementation requires contiguous memory and inputs of the same dtype.
             boxes = rois.detach().to(features.device, dtype).contiguous()
             compiled: Any = _import_torchvision()[0]
             pooled = compiled.roi_align(
@@ -112,15 +112,15 @@ def roi_align(
 
 def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Tensor:
     """Compute RoIAlign by two products per box: rows (h, H) @ map (H, W) @ columns (W, w)."""
-    # A bilinear weight is the weight of the row times the weight of the column, and the points of
-    # a bin form a grid. The average over the points therefore separates into a matrix for the
-    # rows and one for the columns. These matrices are small and are computed on the CPU, and the
-    # products on the device of the features.
+    # A bilinear weight is the product of a row weight and a column weight, and the points of a bin
+    # form a grid. The average over the points is therefore the product of a matrix for the rows and
+    # a matrix for the columns. Both matrices are small, so the CPU computes them, and the features'
+    # device computes the products.
     corners = rois[:, 1:] * sampling.scale - (0.5 if sampling.aligned else 0.0)
     x1, y1, x2, y2 = corners.unbind(1)
     rows = _axis_weights(y1, y2, sampling.height, features.shape[2], sampling)
     columns = _axis_weights(x1, x2, sampling.width, features.shape[3], sampling)
-    # Boxes are sorted by frame, so that one large product covers all boxes of a frame.
+    # Sort the boxes by frame, so that one large product covers all boxes of a frame.
     frames = rois[:, 0].long()
     order = torch.argsort(frames, stable=True)
     counts = torch.bincount(frames, minlength=features.shape[0]).tolist()
@@ -129,7 +129,8 @@ def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Ten
     box_elements = sampling.height * features.shape[1] * features.shape[3]
     chunk = max(1, CHUNK_ELEMENTS // max(1, box_elements))
     parts = []
-    # Unlike unbind, indexing features[n] makes a gradient as large as the batch for each frame.
+    # Use unbind, because for each frame, indexing features[n] would create a gradient as large as
+    # the whole batch.
     for map_, r, c in zip(
         features.unbind(0), rows.split(counts), columns.split(counts), strict=True
     ):
@@ -145,9 +146,9 @@ def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Ten
 
 def _axis_weights(start: Tensor, end: Tensor, bins: int, cells: int, sampling: _Sampling) -> Tensor:
     """Return the weights (R, bins, cells) of the cells of one axis in each bin of each box."""
-    # ``start`` and ``end`` (R,) are in cells, whose centres are at integers. The order of
-    # operations follows mmcv's kernel (open-mmlab/mmcv, roi_align_cuda_kernel.cuh), because
-    # rounding decides whether a bin just above one cell has one point or two.
+    # ``start`` and ``end`` (R,) are measured in cells, whose centres are at integers. Keep the
+    # order of operations in mmcv's kernel (open-mmlab/mmcv, roi_align_cuda_kernel.cuh), because
+    # rounding decides whether a bin slightly larger than one cell has one point or two.
     length = end - start
     if not sampling.aligned:
         length = length.clamp(min=1)
@@ -172,12 +173,12 @@ def _point_numbers(
     bin_start: Tensor, bin_size: Tensor, grid: Tensor, cells: int, sampling_ratio: int
 ) -> Tensor:
     """Return the indices of the points to evaluate, (R, bins, points) or (points,), as floats."""
-    # Boxes have grids of different sizes, so indices of ``grid`` and above are padding. The points
-    # of an adaptive grid are more than half a cell apart, so only few of them are inside the map,
-    # even for a large box. Only a window around these points is evaluated.
+    # Boxes have grids of different sizes, so indices of at least ``grid`` are padding. The points
+    # of an adaptive grid are more than half a cell apart, so even in a large box, only few of them
+    # are inside the map. Evaluate only a window around these points.
     if sampling_ratio:
         return torch.arange(sampling_ratio, dtype=grid.dtype)
-    # Points in [-1, cells] at distances of 1/2, plus a margin for rounding
+    # Number of points in [-1, cells] at distances of 1/2, plus a margin for rounding.
     most = 2 * (cells + 1) + 8
     points = int(min(grid.max().item(), most))
     window = torch.arange(points, dtype=grid.dtype)
@@ -218,7 +219,7 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
     Raises:
         ValueError: If a box is not finite or a batch index is out of range.
     """
-    # A compiled kernel would read memory out of bounds if a batch index were out of range.
+    # Check this, because with a wrong index, a compiled kernel would read memory out of bounds.
     finite = rois.isfinite().all(1)
     if not finite.all():
         row = int((~finite).nonzero()[0])
@@ -236,12 +237,12 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
 # --- compiled ---------------------------------------------------------------------------------
 
 
-@cache  # so that a failing import is also tried only once
+@cache  # a failing import is also tried only once
 def _import_torchvision() -> tuple[ModuleType | None, str]:
     """Return ``torchvision.ops``, or None and the reason why it cannot be imported."""
     try:
         module = importlib.import_module("torchvision.ops")
-        # A build for a different torch version may be importable, but has no operators.
+        # A build for another torch version may be importable although its operators are missing.
         if not hasattr(module, "roi_align"):
             return None, "torchvision.ops has no roi_align"
         torch.ops.torchvision.roi_align  # noqa: B018
@@ -267,5 +268,5 @@ def _choose_backend(backend: str, device: torch.device) -> str:
         return "torch"
     version = importlib.import_module("torchvision.version")
     on_gpu = bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
-    # Builds of torchvision that support only the CPU are common.
+    # Check the build, because builds of torchvision that support only the CPU are common.
     return "torchvision" if device.type == "cpu" or on_gpu else "torch"

@@ -49,7 +49,7 @@ class SyncBatchNorm(_BatchNorm):
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        # Without a momentum, the running statistics are means over all batches.
+        # If there is no momentum, the running statistics are means over all batches.
         share = 1.0 / self.num_batches_tracked if self.momentum is None else self.momentum
         unbiased = variance * (count / (count - 1))
         for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
@@ -70,7 +70,8 @@ class Normalise(torch.autograd.Function):
         axes = _all_but_channels(x)
         variance, mean = torch.var_mean(_wide(x), axes, correction=0)
         own, rank = torch.stack((mean, variance)), distributed.get_rank()
-        # Each rank sends a matrix that is 0 except in its own row, so their sum contains all rows.
+        # Each rank contributes a matrix that is 0 except in its own row, so the sum contains the
+        # rows of all ranks.
         rows = torch.stack([own if row == rank else torch.zeros_like(own) for row in range(ranks)])
         means, variances = _summed(rows).unbind(1)
         mean = means.mean(0)

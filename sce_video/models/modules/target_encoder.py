@@ -20,12 +20,12 @@ class StepGenerator(nn.Module):
     continues with the same numbers. No global random generator is used.
     """
 
-    step: Tensor  # () int64, number of optimiser steps so far, saved in the checkpoint
+    step: Tensor  # int64 scalar: optimiser steps so far, saved in the checkpoint
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-        #: The same number on the host, because reading the buffer would wait for the device
+        #: Copy of ``step`` on the host, because reading the buffer would wait for the device
         self.done = 0
 
     def generator(self) -> torch.Generator:
@@ -89,9 +89,9 @@ class BatchShuffle(StepGenerator):
         order = torch.randperm(len(samples), generator=self.generator())
         order = order.to(view.device, non_blocking=True)
         own = global_positions(len(view), view.device)
-        # Row p of the shuffled batch is sample order[p]. This rank encodes its own rows.
+        # Row p of the shuffled batch is the sample order[p]. This rank encodes only its own rows.
         mine = samples[order[own]]
-        # Taking every S-th sample makes the groups depend only on their total number on all ranks.
+        # Take every S-th sample, so that the groups depend only on their total number on all ranks.
         groups = [encode(mine[number :: self.splits]) for number in range(self.splits)]
         encoded = groups[0].new_empty(len(view), *groups[0].shape[1:])
         for number, group in enumerate(groups):
@@ -145,7 +145,7 @@ class TargetEncoder(nn.Module):
         check_momentum(momentum)
         target: list[Tensor] = [*self.backbone.parameters(), *self.projector.parameters()]
         online: list[Tensor] = [*backbone.parameters(), *projector.parameters()]
-        torch._foreach_lerp_(target, online, 1.0 - momentum)  # one kernel for many tensors
+        torch._foreach_lerp_(target, online, 1.0 - momentum)  # one kernel updates many tensors
         if self.shuffle is not None:
             self.shuffle.advance()
 
