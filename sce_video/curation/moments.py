@@ -58,7 +58,7 @@ class _Agreement:
 
 
 def same_moment(outer: Thumbnails, inner: Thumbnails, start: Alignment) -> Alignment:
-    """Add to an alignment the best agreement of what changes at or near it.
+    """Find the best agreement of the moving parts at or near an alignment, and add it there.
 
     With the differences a and b of the two videos from their common mean, and the residual r after
     explaining one video by the other, the agreement is 1 - |r|^2 / (|a|^2 + |b|^2). It is 1 for

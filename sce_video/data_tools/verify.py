@@ -104,7 +104,7 @@ def verify(options: VerifyOptions) -> VerifyResult:
 
     Raises:
         ValueError: If the list, the folder or the file of class names is missing or empty.
-        jobs.StoreError: If the file for the records exists and contains something else.
+        jobs.StoreError: If the file for the records exists, but is not a record store.
     """
     classes = class_names_of(options.classes)
     if classes == [""]:
@@ -182,7 +182,7 @@ def file_problems(
     min_frames: int = VerifyOptions.min_frames,
     min_duration: float = VerifyOptions.min_duration,
 ) -> list[tuple[str, str]]:
-    """Return kind and detail of all problems of a file.
+    """Return the kind and the details of every problem in a file.
 
     Args:
         path: Path of the file, which ends with its extension.

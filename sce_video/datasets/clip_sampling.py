@@ -252,7 +252,9 @@ class Windows:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(f"{name} of windows must be a number of seconds, got {value!r}")
             elif not 0 < value < math.inf:
-                raise ValueError(f"{name} of windows must be positive seconds, got {value}")
+                raise ValueError(
+                    f"{name} of windows must be a positive number of seconds, got {value}"
+                )
 
     @classmethod
     def of_texts(cls, seconds: str, stride: str | None = None, shots: bool = False) -> Windows:

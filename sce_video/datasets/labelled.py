@@ -147,19 +147,11 @@ class LabelledVideos:
             )
         return np.array([fold == chosen for fold in self.folds])
 
-    def write_groups(self, folder: str | Path, name: str) -> str | None:
-        """Write ``folder/NAME_groups.csv`` and return its path; None without groups and folds.
-
-        Raises:
-            WriteError: If the file cannot be written.
-        """
-        columns = {"path": self.paths(), "group": self.groups, "fold": self.folds}
-        kept = {name: values for name, values in columns.items() if values}
-        if len(kept) == 1:
+    def groups_file(self, folder: str | Path, name: str) -> str | None:
+        """Return the path ``folder/NAME_groups.csv``; None without groups and folds."""
+        if not (self.groups or self.folds):
             return None
-        file = Path(folder, f"{name}_groups.csv").resolve()
-        write_csv(file, [[*kept], *zip(*kept.values(), strict=True)])
-        return str(file)
+        return str(Path(folder, f"{name}_groups.csv").resolve())
 
     def repeated(self, rule: str = "") -> list[str]:
         """Describe videos that are listed or labelled twice, and groups that are in two folds.
@@ -212,8 +204,9 @@ class LabelledVideos:
     def dataset(self, folder: str | Path, name: str, write: bool = True) -> dict[str, Any]:
         """Return settings for a dataset's config, and write the list ``folder/NAME.txt`` if needed.
 
-        With ``write=False``, the list is not written yet, because the folder may still contain an
-        earlier training run.
+        If the listed videos have groups or folds, they are written to :meth:`groups_file`. With
+        ``write=False``, nothing is written yet, because the folder may still contain an earlier
+        training run.
 
         Raises:
             ValueError: If a path or a class has a name that a list cannot contain.
@@ -241,6 +234,10 @@ class LabelledVideos:
             )
         if classes:
             write_text(names, "".join(f"{c}\n" for c in classes))
+        if (groups := self.groups_file(folder, name)) is not None:
+            columns = {"path": self.paths(), "group": self.groups, "fold": self.folds}
+            kept = {column: values for column, values in columns.items() if values}
+            write_csv(groups, [[*kept], *zip(*kept.values(), strict=True)])
         return settings
 
 
@@ -252,7 +249,7 @@ def _in_order(name: str) -> tuple[int, str]:
 def read_groups(file: str, count: int) -> tuple[list[str], list[str]]:
     """Read the groups and folds of ``count`` samples, each empty if there are none.
 
-    ValueError unless :meth:`LabelledVideos.write_groups` wrote the file for these samples.
+    ValueError unless :meth:`LabelledVideos.dataset` wrote the file for these samples.
     """
     lines = [row for _, row in read_csv_lines(file)]
     header, rows = lines[0] if lines else [], lines[1:]
@@ -426,17 +423,25 @@ def read_pair(
 ) -> tuple[LabelledVideos, LabelledVideos | None]:
     """Read the videos to train and to test a classifier, which must have the same classes.
 
-    ``data_root`` applies to sources that are files, and ``columns`` apply to ``train``. All
-    arguments are explained at :func:`read_labelled`.
+    ``data_root`` applies to sources that are files. ``columns`` apply to ``train``, and the groups
+    also to ``test`` if it has this column. All arguments are explained at :func:`read_labelled`.
     """
     files = [path for path in (train, test) if path is not None and os.path.isfile(path)]
     roots = {path: data_root if path in files or not files else None for path in (train, test)}
     first = read_labelled(train, roots[train], columns=columns, extensions=extensions)
     if test is None:
         return first, None
-    second = read_labelled(test, roots[test], extensions=extensions)
+    shared = GroupColumns(columns.group if _has_column(test, columns.group) else None)
+    second = read_labelled(test, roots[test], columns=shared, extensions=extensions)
     check_pair(first, second)
     return first, second
+
+
+def _has_column(source: str, name: str | None) -> bool:
+    """Return whether a source is a CSV file that has a column of this name."""
+    if name is None or not os.path.isfile(source) or Path(source).suffix.lower() not in DELIMITERS:
+        return False
+    return name in next(read_csv_lines(source), (0, []))[1]
 
 
 def tell_repeated(*sets: LabelledVideos | None) -> None:

@@ -146,7 +146,7 @@ class VideoDataset(Dataset):
         if on_error not in _ON_ERROR:
             raise ValueError(f"on_error must be one of {', '.join(_ON_ERROR)}, got {on_error!r}")
         if timeout is not None and timeout <= 0:
-            raise ValueError(f"timeout must be positive seconds or None, got {timeout}")
+            raise ValueError(f"timeout must be a positive number of seconds or None, got {timeout}")
         self.data_root = os.path.expanduser(data_root)
         self.ann_file = None if ann_file is None else self._find_list(ann_file)
         self.class_file = None if class_file is None else self._find_list(class_file)

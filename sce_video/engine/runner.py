@@ -59,7 +59,7 @@ SYNC_BN = ("functional", "torch", "mmcv")
 
 
 class _FormattedOnce(Config):
-    """A config that formats its text once until it changes. mmengine uses the text five times."""
+    """A config that keeps its formatted text until it changes. mmengine uses it five times."""
 
     def __init__(self, config: Config) -> None:
         self.__setstate__(config.__getstate__())
@@ -247,7 +247,7 @@ class VideoRunner(Runner):
         stay in float32 if their input is smaller than their kernel.
 
         Raises:
-            ValueError: If ``compile`` is something else, or torch.compile refuses the arguments.
+            ValueError: If ``compile`` has another type, or torch.compile refuses the arguments.
         """
         model = unwrap_model(self.model)
         if self.cfg.get("conv_2d"):

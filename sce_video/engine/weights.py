@@ -203,7 +203,8 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
 
 #: Format version of ``config.json``.
 VERSION = 1
-#: Maximum number of tensors in a file. It fits 3,000 modules in two branches and optimiser states.
+#: Maximum number of tensors in a file, enough for two branches of 3,000 modules and their
+#: optimiser states
 _MOST_TENSORS = 50_000
 #: Entries of a checkpoint's ``meta`` that an exported network keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")

@@ -180,7 +180,8 @@ class MultiViewTestLoop(BaseLoop):
             instead of a gallery. Each fold of whole groups is the test set once, with all others as
             its gallery. ``dict(pattern=..., folds=5)`` chooses the number of folds, or "loo" for
             one fold per group. The default is "loo" below 20 groups, else 10
-            (``functional.folds.divide``).
+            (``functional.folds.divide``). For a classifier, which needs no gallery, the intervals
+            draw whole groups.
         max_views: Number of views of a video per forward pass, which limits the device memory.
         precision: "float32", "bfloat16" or "float16".
         out: JSON file for results and provenance, relative to the work folder. The outcomes of the
@@ -377,7 +378,8 @@ class MultiViewTestLoop(BaseLoop):
                 check_finite(part)
         provenance = self._describe(rows, gallery)
         if self.grouping is not None:
-            rows, described = self.grouping.apply(rows, len(self.dataloader.dataset))
+            count, compares = len(self.dataloader.dataset), needs_gallery(self.metrics)
+            rows, described = self.grouping.apply(rows, count, with_folds=compares)
             provenance |= described
         if self.dump is not None:
             path = join(self.runner.work_dir, self.dump)

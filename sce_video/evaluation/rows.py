@@ -226,13 +226,13 @@ class Grouping:
 
     Attributes:
         pattern: Regular expression with one group, which is searched in the paths.
-        file: File with the groups or folds of all samples, instead of a pattern.
+        group_file: File with the groups or folds of all samples, instead of a pattern.
         folds: Number of folds, or "loo" for one per group; None for the rule of
             :func:`~sce_video.evaluation.functional.folds.divide`.
     """
 
     pattern: str | None = None
-    file: str | None = None
+    group_file: str | None = None
     folds: int | str | None = None
 
     @classmethod
@@ -244,29 +244,37 @@ class Grouping:
         """
         named = dict(given) if isinstance(given, dict) else {"pattern": given}
         grouping = read_record(cls, named, "group_pattern")
-        return None if grouping.pattern is None and grouping.file is None else grouping
+        return None if grouping.pattern is None and grouping.group_file is None else grouping
 
-    def apply(self, rows: Rows, count: int) -> tuple[Rows, dict[str, object]]:
+    def apply(
+        self, rows: Rows, count: int, with_folds: bool = True
+    ) -> tuple[Rows, dict[str, object]]:
         """Return rows with their groups and folds, and the entries for the provenance.
 
         Args:
             rows: Rows to divide.
             count: Number of samples in the dataset, some of which may be unreadable.
+            with_folds: Whether the groups are divided into folds. A classifier is tested without
+                folds, and its groups only determine the intervals.
         """
-        if self.file is None:
+        given: Tensor | None = None
+        groups: Tensor | None
+        if self.group_file is None:
             assert self.pattern is not None
-            numbers, names = group_ids(rows.paths, self.pattern)
-            folds, source = divide(rows.labels, numbers, folds=self.folds), self.pattern
+            groups, names = group_ids(rows.paths, self.pattern)
+            source = self.pattern
         else:
             # The file has a line for every sample of the dataset, including unreadable ones.
             numbered = [
                 np.unique(np.array(column)[rows.indices], return_inverse=True) if column else None
-                for column in read_groups(self.file, count)
+                for column in read_groups(self.group_file, count)
             ]
             groups, given = (None if n is None else torch.from_numpy(n[1]) for n in numbered)
             names = next(n[0].tolist() for n in numbered if n is not None)
-            source = f"columns of the list, sha256 {file_sha256(self.file)[:12]}"
-            folds = divide(rows.labels, groups, given=given, folds=self.folds)
+            source = f"columns of the list, sha256 {file_sha256(self.group_file)[:12]}"
+        if not with_folds:
+            return replace(rows, groups=groups), {"interval_groups": source}
+        folds = divide(rows.labels, groups, given=given, folds=self.folds)
         rows = replace(rows, groups=folds.groups, folds=folds.numbers)
         return rows, {"group_pattern": source, "groups": names, **folds.described()}
 

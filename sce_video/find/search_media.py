@@ -169,7 +169,7 @@ def embed_near(
     return windows_near(_model(index, network), index.options, file, start, end, step)
 
 
-#: Network that this worker has loaded, by the source of the network
+#: Networks that this worker has loaded, by the source of the network
 _networks: dict[Hashable, VideoModel] = {}
 
 

@@ -92,7 +92,7 @@ class ModelSettings:
         positive = seconds is None or (_is_number(seconds) and 0 < seconds < math.inf)
         checks = {
             "resize": (self.resize in RESIZES, f"be one of {', '.join(RESIZES)}"),
-            "clip_duration": (positive, "be positive seconds"),
+            "clip_duration": (positive, "be a positive number of seconds"),
         }
         for name, most in _LIMITS.items():
             size = getattr(self, name)
@@ -329,7 +329,9 @@ class ViewOptions:
                 f"num_crops must be 1 (centre) or 3 (along the long side), got {self.num_crops}"
             )
         if self.timeout is not None and not self.timeout > 0:
-            raise ValueError(f"timeout must be positive seconds or None, got {self.timeout}")
+            raise ValueError(
+                f"timeout must be a positive number of seconds or None, got {self.timeout}"
+            )
 
 
 class VideoNetwork(Protocol):

@@ -234,7 +234,7 @@ class RecordStore:
 
     Raises:
         BusyStoreError: If another run is writing the file.
-        StoreError: If the file is something else or damaged.
+        StoreError: If the file is not a record store, or is damaged.
         StorageError: If the file cannot be written.
     """
 
@@ -323,7 +323,7 @@ class RecordStore:
 
         Raises:
             BusyStoreError: If another run is writing the other store.
-            StoreError: If the other file is something else or damaged.
+            StoreError: If the other file is not a record store, or is damaged.
         """
         execute = self._connection.execute
         with _explained(path, self.job):
@@ -407,8 +407,8 @@ def _explained(path: Path | None, job: str) -> Iterator[None]:
         if code in _CANNOT_WRITE:
             raise StorageError(f"cannot write {path}: {error}") from error
         raise StoreError(
-            f"{path} is not a store of records of {job}, or it is damaged: {error}. Remove it to "
-            "make its records again"
+            f"{path} is not the record store of {job}, or it is damaged: {error}. Delete it to "
+            "create its records again"
         ) from error
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
@@ -416,7 +416,7 @@ def _explained(path: Path | None, job: str) -> Iterator[None]:
         raise
     except (ValueError, TypeError) as error:
         raise StoreError(
-            f"{path} is a damaged store of records: {error}. Remove it to make its records again"
+            f"{path} is a damaged record store: {error}. Delete it to create its records again"
         ) from error
 
 

@@ -46,7 +46,7 @@ class Workers:
         if self.count is not None and self.count < least:
             raise ValueError(f"count must be at least {least}, got {self.count}")
         if not self.timeout > 0:
-            raise ValueError(f"timeout must be positive seconds, got {self.timeout}")
+            raise ValueError(f"timeout must be a positive number of seconds, got {self.timeout}")
 
     def at_most(self, items: int) -> Workers:
         """Limit the number of local processes to the number of items, but keep at least one."""

@@ -100,7 +100,7 @@ def process_items(
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
     if not timeout > 0:
-        raise ValueError(f"timeout must be positive seconds, got {timeout}")
+        raise ValueError(f"timeout must be a positive number of seconds, got {timeout}")
     # A process forked from this one could inherit locks that our threads hold, so let a separate
     # server process fork.
     context = multiprocessing.get_context("forkserver")

@@ -50,8 +50,8 @@ _STEPS = 2000
 #: Smallest number of videos for which a CPU trains a network that is twice as wide
 #: (docs/results.md)
 _WIDE_VIDEOS = 100
-#: Number of optimiser steps for a wider network. On the real clips of J-HMDB, 1,200 steps are hardly
-#: better than random weights, whereas 8,000 steps double their accuracy (docs/results.md).
+#: Number of optimiser steps for a wider network. On the real clips of J-HMDB, 1,200 steps are
+#: hardly better than random weights, whereas 8,000 steps double their accuracy (docs/results.md).
 _WIDE_STEPS = 8000
 #: Largest number of loader workers with a GPU
 _MAX_WORKERS = 16

@@ -95,6 +95,7 @@ def examine_labelled(options: FinetuneOptions) -> Subject:
     facts = examine_folder(videos.root, of_list, videos.extensions).check_readable()
     facts = replace(facts, num_videos=len(videos))
     units = units_of(videos, options.group_pattern)
+    tested = _in_units(tested, options.group_pattern)
     return Subject(videos, units, tested, rows, facts, this_machine(), source, given)
 
 
@@ -126,7 +127,10 @@ def data_settings(
     }
     head = {"model.cls_head.num_classes": subject.videos.num_classes}
     # List unreadable files in the results instead of ending the test with an error.
-    return {**changes, **head, "test_dataloader.dataset.on_error": "skip"}
+    test: dict[str, Any] = {"test_dataloader.dataset.on_error": "skip"}
+    if (groups := subject.tested.groups_file(out, "test")) is not None:
+        test["test_cfg.group_pattern"] = {"group_file": groups}  # intervals draw whole groups
+    return {**changes, **head, **test}
 
 
 def step_of_source(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
@@ -234,6 +238,14 @@ def units_of(videos: LabelledVideos, group_pattern: str | None) -> np.ndarray:
     if group_pattern is not None:
         return group_ids(videos.paths(), group_pattern)[0].numpy()
     return np.unique(videos.groups or recordings_of(videos), return_inverse=True)[1]
+
+
+def _in_units(videos: LabelledVideos, group_pattern: str | None) -> LabelledVideos:
+    """Return videos with the groups of :func:`units_of`, unless each video is a group by itself."""
+    units = units_of(videos, group_pattern)
+    if videos.groups or len(np.unique(units)) == len(videos):
+        return videos
+    return replace(videos, listed=True, groups=tuple(map(str, units)))
 
 
 def _are_segments(videos: LabelledVideos) -> bool:

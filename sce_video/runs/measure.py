@@ -164,8 +164,8 @@ def _evaluation_config(
     changes: dict[str, Any] = {f"test_dataloader.dataset.{key}": v for key, v in data.items()}
     loader = "test_cfg.gallery_dataloader"
     if gallery is None:
-        groups = None if tested.listed is None else tested.listed.write_groups(work_dir, "test")
-        made = {"pattern": options.group_pattern, "file": groups, "folds": options.folds}
+        groups = None if tested.listed is None else tested.listed.groups_file(work_dir, "test")
+        made = {"pattern": options.group_pattern, "group_file": groups, "folds": options.folds}
         changes[loader] = None
         changes["test_cfg.group_pattern"] = made if options.grouped else None
     else:

@@ -26,7 +26,7 @@ from sce_video.inference.clip_features import clip_network
 from sce_video.inference.model import build_model
 from sce_video.inference.multi_view import Batch, BatchRows
 from sce_video.models.backbones.frame_pools import StoredClips
-from sce_video.options.connect import FRAME_POOLS
+from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.options.training import FinetuneOptions, request_of
 from sce_video.registry import MODELS
 from sce_video.runs.choices import ChosenSettings, choose_workers
@@ -160,7 +160,8 @@ class FrozenFit:
         self.features = features = self._embed(drawn)
         self.found, self.l2 = None, _USUAL_L2
         own = self.source.settings.backbone.get("frame_pool", "mean")
-        self.pool = own if own in features.pools else features.pools[0]
+        usual = DEFAULT_FRAME_POOL if self.source.per_frame else own
+        self.pool = usual if usual in features.pools else features.pools[0]
         folds = make_folds(features.labels, features.units, seed) if possible else None
         if folds is not None:
             self.found = cross_validate(

@@ -56,7 +56,7 @@ _ADDED = (
 )
 #: Settings that say where the run and its videos are
 _OF_THE_RUN = (
-    *("ann_file", "class_file", "data_root", "extensions", "run_dir"),
+    *("ann_file", "class_file", "group_file", "data_root", "extensions", "run_dir"),
     *("teacher_checkpoint", "work_dir"),
 )
 #: JSON's names for the containers in a config

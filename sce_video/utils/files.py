@@ -58,7 +58,7 @@ def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
     run folder may point to any file of the user.
 
     Raises:
-        IrregularFileError: If the path is something else.
+        IrregularFileError: If the path is anything else.
     """
     try:
         mode = os.stat(path, follow_symlinks=not written).st_mode

@@ -124,7 +124,7 @@ def test_groups_and_folds_are_columns(tmp_path):
     (tmp_path / "clips.csv").write_text(CLIPS)
     source = str(tmp_path / "clips.csv")
     plain = read_labelled(source)
-    assert (plain.groups, plain.folds) == ((), ()) and plain.write_groups(tmp_path, "x") is None
+    assert (plain.groups, plain.folds) == ((), ()) and plain.groups_file(tmp_path, "x") is None
     found = read_labelled(source, columns=GroupColumns("group", "fold"))
     assert found.repeated() == []
     torn = source.replace("clips", "torn")
@@ -133,10 +133,13 @@ def test_groups_and_folds_are_columns(tmp_path):
     assert said.startswith(f"1 groups of {torn} are in several folds")
     assert found.groups == ("ann", "bob", "ann") and found.folds == ("2", "10", "2")
     assert found.subset(np.array([1])).groups == ("bob",)
-    written = found.write_groups(tmp_path, "x")
-    assert read_groups(written, 3) == (["ann", "bob", "ann"], ["2", "10", "2"])
-    only = read_labelled(source, columns=GroupColumns(fold="fold")).write_groups(tmp_path, "y")
-    assert read_groups(only, 3) == ([], ["2", "10", "2"])
+    for name, columns, groups in (
+        ("x", GroupColumns("group", "fold"), ["ann", "bob", "ann"]),
+        ("y", GroupColumns(fold="fold"), []),
+    ):
+        written = read_labelled(source, columns=columns)
+        written.dataset(tmp_path, name)
+        assert read_groups(written.groups_file(tmp_path, name), 3) == (groups, ["2", "10", "2"])
     # Without a value the first fold, of which 2 comes before 10.
     assert found.in_fold(GroupColumns(fold="fold")).tolist() == [True, False, True]
     assert found.in_fold(GroupColumns(fold="fold=10")).tolist() == [False, True, False]

@@ -84,7 +84,10 @@ WRONG_CLIPS = [
     (dict(num_local_views=4), "num_local_views must be from 0 to 3, because num_views=4"),
     (dict(num_local_views=0), "local_clip_duration=0.6 and local_num_frames=2 without local"),
     (dict(local_num_frames=0), "local_num_frames must be at least 1, got 0"),
-    (dict(local_clip_duration=0), "local_clip_duration must be positive seconds, got 0"),
+    (
+        dict(local_clip_duration=0),
+        "local_clip_duration must be a positive number of seconds, got 0",
+    ),
 ]
 WRONG_CROPS = [
     (dict(local_area=(0, 1)), r"local_area must be 0 < low <= high <= 1, got \(0, 1\)"),

@@ -128,7 +128,7 @@ def test_groups_and_folds_of_a_file_equal_a_loop(tmp_path, column, monkeypatch):
         tmp_path,
         data(count, broken=(broken,), on_error="skip"),
         evaluator=[{"type": "KNN", "k": 1}],
-        group_pattern={"file": str(tmp_path / "g.csv")},
+        group_pattern={"group_file": str(tmp_path / "g.csv")},
         dump="f.npz",
     )
     logged = []
@@ -154,7 +154,7 @@ def test_groups_and_folds_of_a_file_equal_a_loop(tmp_path, column, monkeypatch):
 
 def test_a_file_of_groups_of_other_samples_is_refused(tmp_path):
     (tmp_path / "g.csv").write_text("path,group\na,1\nb,2\n")
-    run = runner(tmp_path, data(12), group_pattern={"file": str(tmp_path / "g.csv")})
+    run = runner(tmp_path, data(12), group_pattern={"group_file": str(tmp_path / "g.csv")})
     with pytest.raises(ValueError, match=r"g\.csv does not have the groups or folds of the 12"):
         run.test()
 
@@ -186,7 +186,7 @@ def test_groups_are_tested_in_folds_which_the_result_and_the_log_name(tmp_path):
         ({"gallery_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
         (
             {"group_pattern": {"pattern": "(a)", "fold": 3}},
-            "group_pattern has the unknown field 'fold'. The known fields are pattern, file, folds",
+            "has the unknown field 'fold'. The known fields are pattern, group_file, folds",
         ),
         ({"evaluator": [{"type": "TopKAccuracy"}]}, r"TopKAccuracy .* no classifier \(cls_head\)"),
     ],

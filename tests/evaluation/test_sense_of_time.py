@@ -132,7 +132,7 @@ def test_rows_that_cannot_be_used():
         SenseOfTime(pairs="ssv2").compute(queries, gallery)
     with pytest.raises(ValueError, match="labels contain no pair"):
         metric(pairs="ssv2").compute(queries, gallery)
-    with pytest.raises(ValueError, match="no pair of opposite classes with samples of both"):
+    with pytest.raises(ValueError, match="no pair of opposite classes that both have samples"):
         metric(pairs=[CLASSES[:2]]).compute(queries.subset(queries.labels != 1), gallery)
     with pytest.raises(
         ValueError, match=r"still clips with shape \(23, 7\) do not belong to the same"
@@ -174,7 +174,7 @@ def test_pairs_with_both_classes():
     [
         (["a_b", "c"], "{appearance}_{motion}", "the class 'c' does not match the form"),
         (["a_b", "a_c"], "{appearance}_{motion}", "all classes have the same appearance"),
-        (["a_b"], "{x}_{x}", "different factors in braces"),
+        (["a_b"], "{x}_{x}", "different factor names in braces"),
     ],
 )
 def test_factors_of_class_names(classes, template, message):

@@ -90,7 +90,7 @@ def test_another_file_is_left_alone(tmp_path, content):
     path = tmp_path / "records.sqlite"
     path.write_bytes(content)
     for restart in (False, True):
-        with pytest.raises(StoreError, match=r"records\.sqlite is not a store of records of job"):
+        with pytest.raises(StoreError, match=r"records\.sqlite is not the record store of job"):
             RecordStore(path, "job", restart=restart)
     with RecordStore(None, "job") as store, pytest.raises(StoreError, match=r"records\.sqlite"):
         store.absorb(path)
@@ -108,7 +108,7 @@ def test_a_store_is_made_through_no_link(tmp_path, target):
 
 def test_the_store_of_another_program_or_job_is_refused(tmp_path):
     sqlite3.connect(tmp_path / "theirs").execute("CREATE TABLE records (key)").connection.close()
-    with pytest.raises(StoreError, match="theirs is not a store of records of job"):
+    with pytest.raises(StoreError, match="theirs is not the record store of job"):
         RecordStore(tmp_path / "theirs", "job")
     RecordStore(tmp_path / "other", "verify").close()
     with pytest.raises(StoreError, match="'verify'"):

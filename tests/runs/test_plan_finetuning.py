@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_encoder import CONFIG, save_tiny
+from helpers.tiny_encoder import CONFIG, S3D_CONFIG, save_tiny
 from helpers.training import make_videos, write_planned
 
 import sce_video
@@ -27,7 +27,7 @@ from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.linear_fit_loop import read_known, write_known
 from sce_video.evaluation.linear_start_hook import LinearStartHook
 from sce_video.evaluation.scores import load_scores
-from sce_video.models import EfficientNetLite
+from sce_video.models import S3D, EfficientNetLite
 from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.options.training import FinetuneOptions
 from sce_video.runs import plan_finetuning as plan_finetuning_module
@@ -55,6 +55,7 @@ def videos(tmp_path_factory):
     make_videos(root / "train", 10)
     make_videos(root / "test", 6)
     save_tiny(root / "source.pth")
+    save_tiny(root / "s3d.pth", S3D(base_channels=4), S3D_CONFIG)
     assert VIDEO in CONFIG.replace("\n            ", " ").replace("(\n", "(")
     text = CONFIG.replace("type='ResNet3dSlowPath', depth=18, base_channels=4,", "")
     text = text.replace("zero_init_residual=False,", "type='EfficientNetLite',")
@@ -104,6 +105,28 @@ def test_the_head_is_the_probe_of_the_chosen_features(frozen, videos):
     np.testing.assert_allclose(scores.values.numpy()[order], found, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "drawn"),
+    [("--group-column", "take", "3 groups"), ("--group-pattern", r"class(\d)", "2 groups")],
+)
+def test_the_intervals_of_the_test_draw_whole_groups(
+    option, value, drawn, videos, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    sets = {part: str(videos / part) for part in ("train", "test")}
+    if option == "--group-column":  # two takes after each other are one group
+        for part in sets:
+            paths = sorted((videos / part).rglob("*.mp4"))
+            lines = [f"{path},{path.parent.name},{int(path.stem[1:]) // 2}" for path in paths]
+            sets[part] = str(tmp_path / f"{part}.csv")
+            Path(sets[part]).write_text("\n".join(["path,label,take", *lines]))
+    run = tmp_path / "run"
+    words = ["finetune", str(videos / "source.pth"), "--out", str(run), option, value]
+    words += ["--train", sets["train"], "--test", sets["test"], "--workers", "0"]
+    assert main([*words, "--route", "frozen"]) == 0
+    assert json.loads((run / RESULTS).read_text())["intervals_over"] == drawn
+
+
 def test_the_network_is_that_of_the_source(frozen, videos):
     ours, theirs = (
         load_checkpoint_file(path)["state_dict"]
@@ -137,8 +160,9 @@ def test_every_command_takes_the_run(frozen, videos, tmp_path, monkeypatch, caps
     assert "held-out videos" in page and "Confusion matrix" in page
 
 
-def test_a_video_network_has_no_pool(videos, tmp_path):
-    planned = plan_finetuning(options(videos, tmp_path, route="frozen"), time.monotonic())
+def test_a_network_that_keeps_no_frames_has_no_pool(videos, tmp_path):
+    given = options(videos, tmp_path, source="s3d.pth", route="frozen")
+    planned = plan_finetuning(given, time.monotonic())
     found = choices(planned)
     assert "frame_pool" not in found and "frame_pool" not in planned.config.model.backbone
     assert "on held-out videos" in found["l2"].reason and found["route"].reason == "given"

@@ -131,7 +131,7 @@ def test_a_list_with_failures(data, tmp_path, repacked):
     # a video that the user put at the path of the failed output stays
     theirs = write_video(out / "Two/d.mp4", numbered_frames(3), codec="mpeg4").read_bytes()
     status, said = repacked(data / "list.txt", out)
-    assert status == 2 and "Two/d.mp4 exists and repack did not make it" in said
+    assert status == 2 and "Two/d.mp4 already exists and was not created by repack" in said
     assert repacked(data / "list.txt", out, "--force")[0] == 1  # nothing to replace it with
     assert (out / "Two/d.mp4").read_bytes() == theirs
 

@@ -177,8 +177,8 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
     for path in paths:
         if os.path.isdir(path):
             raise ValueError(
-                f"{path} is a folder, but a list or report of this name would be written. Remove "
-                "it or choose another output folder"
+                f"{path} is a folder, but a list or report with this name has to be written. "
+                "Remove it or choose another output folder"
             )
     existing = [path for path in paths if os.path.lexists(path)]
     if force or not existing:
@@ -253,14 +253,14 @@ def check_outputs(
         output = os.path.join(job.folder, item.output or "")
         if os.path.isdir(output):
             raise ValueError(
-                f"{output} is a folder, but an output of this name would be written. Remove it or "
-                "choose another output folder"
+                f"{output} is a folder, but an output with this name has to be written. Remove it "
+                "or choose another output folder"
             )
         there = os.path.lexists(output) and not force
         if there and not job.made_output(item, store.get(item.key)):
             raise ValueError(
-                f"{output} exists and repack did not make it. Choose another output folder, or "
-                "replace such files with --force"
+                f"{output} already exists and was not created by repack. Choose another output "
+                "folder, or overwrite existing files with --force"
             )
 
 

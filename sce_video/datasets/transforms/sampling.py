@@ -20,7 +20,9 @@ from sce_video.utils.stored_arguments import Frames, Seconds
 
 def _check_clip(clip_duration: float, num_frames: int, of: str = "") -> None:
     if clip_duration <= 0:
-        raise ValueError(f"{of}clip_duration must be positive seconds, got {clip_duration}")
+        raise ValueError(
+            f"{of}clip_duration must be a positive number of seconds, got {clip_duration}"
+        )
     if num_frames < 1:
         raise ValueError(f"{of}num_frames must be at least 1, got {num_frames}")
 

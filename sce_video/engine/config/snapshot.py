@@ -157,7 +157,7 @@ def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -
 
     Args:
         config: The config.
-        keys: Top-level keys in which classes are searched.
+        keys: Top-level keys whose values are searched for classes.
     """
     return sorted({f"{name} of {module}" for name, module in _own_classes(config, keys)})
 

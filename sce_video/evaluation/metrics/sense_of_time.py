@@ -102,7 +102,7 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
     names = parts[1::2]
     if not names or len(set(names)) < len(names):
         raise ValueError(
-            "the form of the class names must have different factors in braces, as in "
+            "the template of the class names must have different factor names in braces, as in "
             f"'{{appearance}}_{{motion}}', got {template!r}"
         )
     # In the split, items with odd numbers are the names in braces.
@@ -212,7 +212,7 @@ class SenseOfTime(RowMetric):
             pairs = [p for p in class_pairs(classes, self.pairs) if present.issuperset(p)]
             if not pairs:
                 raise ValueError(
-                    f"{rows.name} contain no pair of opposite classes with samples of both classes"
+                    f"{rows.name}: there is no pair of opposite classes that both have samples"
                 )
         metrics: dict[str, float] = {}
         for name in self.measures:

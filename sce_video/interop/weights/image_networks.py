@@ -135,7 +135,7 @@ LAYOUTS = ("torchvision", "timm", "mmdet", "eztorch", "detectron2")
 
 
 def from_eztorch(checkpoint: Mapping[str, Any], prefix: str | None = None) -> Conversion:
-    """Convert the authors' model to a state dict of ``SCE`` or, without a queue, of parts of it.
+    """Convert the authors' model to a state dict for ``SCE``, or for parts of it without a queue.
 
     ``backbone`` of the conversion is the config of the online encoder. The queue ``(D, K)`` becomes
     ``queue.keys`` (K, D). The target network's BN statistics are kept.

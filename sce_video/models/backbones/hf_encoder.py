@@ -416,7 +416,7 @@ def _size(value: Any, name: str) -> Any:
     A table is also accepted if it belongs to a rotary embedding.
 
     Raises:
-        ValueError: If the value is something else or too large.
+        ValueError: If the value has another type or is too large.
     """
     if isinstance(value, list | tuple) and len(value) <= _LONGEST_LIST:
         return [_size(item, name) for item in value]

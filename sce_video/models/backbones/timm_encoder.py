@@ -74,8 +74,9 @@ def check_model_args(model_args: Any) -> dict[str, Any]:
         refused = any(word in str(name) for word in _ASKS_FOR_MORE)
         if refused or not fine or not str(name).isidentifier():
             raise ValueError(
-                f"model_args.{name} = {value!r:.80} is refused. Only numbers, switches and lists "
-                f"of numbers or switches are accepted, and words for {', '.join(_WORD_ARGUMENTS)}"
+                f"model_args.{name} = {value!r:.80} is not allowed. It must be a number, a "
+                "boolean or a list of them. Only these arguments may be words: "
+                f"{', '.join(_WORD_ARGUMENTS)}"
             )
     return dict(model_args)
 
