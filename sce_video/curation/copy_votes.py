@@ -246,8 +246,7 @@ def _searched(
         steps=_SEARCH.cell_steps,
     )
     boxes = np.asarray(places)
-    # Find where each asker's rows start, and where the last ones end.
-    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))
+    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # starts of askers
     cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
         near = similar[begin:end].numpy()
