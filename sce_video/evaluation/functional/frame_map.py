@@ -181,8 +181,7 @@ def evaluate_ava(
         of_true += [video] * len(own)
     table, videos = np.concatenate(tables), np.array(of_true, dtype=np.int64)
     overlaps = np.concatenate(pairs)
-    # Sort by detection, then by descending overlap, then by box. The primary key of lexsort is the
-    # last one.
+    # Sort by detection, by descending overlap and by box. The last key of lexsort comes first.
     overlaps = overlaps[np.lexsort((overlaps[:, 1], -overlaps[:, 2], overlaps[:, 0]))]
     found_pairs, true_pairs = overlaps[:, :2].astype(np.int64).T
     action_of = np.array([a for own in labels for a in own], dtype=np.int64)
