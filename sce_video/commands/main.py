@@ -34,7 +34,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "fit linear classifiers and SVMs to image features",
         ),
         "fuse-scores": ("file_protocols.fuse_scores_main", "average the scores of several tests"),
-        "report": ("report.main", "write the page of a run, and compare it with the paper"),
+        "report": ("report.main", "write the report of a run, and compare results with the paper"),
         "compare": ("report.compare_main", "compare several runs on one page"),
         "look": ("look.main", "show which parts of frames support a class"),
     },

@@ -278,7 +278,7 @@ def read_labelled(
             search page writes next to it, if it exists (``labels_classes.txt`` for ``labels.txt``
             and ``labels_train.txt``).
         data_root: Folder or table that the paths in a file are relative to. None uses the folder of
-            the file or the current folder.
+            the file or the current folder, whichever contains one of the first videos.
         fewest: Minimum number of classes.
         columns: Columns of groups and folds of a CSV file.
         extensions: Extensions by which a folder is listed; None for

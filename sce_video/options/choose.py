@@ -23,10 +23,10 @@ class ChooseOptions(Options):
     With labels, the candidates are compared by a linear probe and kNN, with paired confidence
     intervals. If two candidates do not differ significantly, the cheaper one is recommended.
     Without labels, the page shows the nearest neighbours for each candidate, because no measure
-    without labels ranks networks reliably. Grey pixels, pixels in time order and random weights are
-    always included in the comparison. The command prints a table, a recommendation if there is
-    enough evidence for one, and the command to run next. It writes DIR/choose.html and
-    DIR/choose.json.
+    without labels ranks networks reliably. The command always adds three baselines: the mean and
+    variation of the grey pixels, the grey pixels in temporal order, and random weights. It prints a
+    table, a recommendation if there is enough evidence for one, and the command to run next. It
+    writes DIR/choose.html and DIR/choose.json.
     """
 
     videos: str = option("folder or table (v.lance) of videos", positional=True, metavar="VIDEOS")
@@ -66,7 +66,7 @@ class ChooseOptions(Options):
         "sce-video choose VIDEOS --out DIR --labels clips.csv --group-column person --budget 30m",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 compared, 1 some videos could not be decoded, 2 wrong usage, 130 "
+        "Exit status: 0 compared; 1 some videos could not be decoded; 2 wrong usage; 130 "
         "interrupted.\nMore: docs/choose.md"
     )
 

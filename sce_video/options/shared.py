@@ -104,7 +104,7 @@ RUN = Spec(
     metavar="RUN",
 )
 PROCESSES = Group("processes")
-WINDOWED = Group("windows of long videos")
+WINDOWED = Group("windows of long videos, with --windows")
 TIME = Spec("", metavar="TIME", problem=_time_problem)
 WINDOWS = replace(
     TIME,
@@ -126,8 +126,8 @@ LABELS = Spec("list of labels, with 'path label' on every line", metavar="LIST")
 #: Function that checks the name of a table that a command writes
 table_problem = matching(_TABLE, "must be the name of a table, which ends with .lance")
 DATA_ROOT = Spec(
-    "folder to which the paths in a list are relative (default: the folder of the list, or the "
-    "current folder)",
+    "folder to which the paths in a list are relative (default: the folder of the list if it "
+    "contains the videos, else the current folder)",
     metavar="DIR",
 )
 ALL_FILES = Spec("in folders, also read files with unknown extensions if they contain a video")
@@ -160,8 +160,8 @@ def _pattern_problem(text: str) -> str | None:
 
 
 GROUP_PATTERN = Spec(
-    "regular expression with one capturing group, which matches the group of a sample in its path. "
-    "Samples are compared only with samples of different groups",
+    "regular expression that is searched in each video's path. Its one capturing group, as in "
+    "person(\\d+), gives the video's group. Videos are compared only with those of other groups",
     metavar="REGEX",
     problem=_pattern_problem,
 )
@@ -195,9 +195,9 @@ PAIRS = Spec(
     choices=("ssv2",),
 )
 FACTORS = Spec(
-    "with the protocol time: also report the accuracy for each part of class names such as "
-    "'{appearance}_{motion}'",
-    metavar="FORM",
+    "with the protocol time: template that divides class names into parts, for example "
+    "'{appearance}_{motion}'. The accuracy is also reported for each part",
+    metavar="TEMPLATE",
 )
 WORKERS = Spec(
     "number of processes (default: one per core; with --ray, one per core of the cluster)", least=1

@@ -68,7 +68,8 @@ SETTINGS = Group("settings, chosen for your videos and this machine unless you g
 DISTILLATION = Group("settings for --method distill")
 _STARTING_NETWORK = Group("starting from another network")
 _HELD_OUT = Group("held-out videos")
-_RUN_FOLDER = Group("start, resumption and logs of the run")
+_RUN_FOLDER = Group("starting, resuming and logging")
+_RESUMING = Group("starting and resuming")
 _OTHER_VIDEOS = Group("videos instead of those in the config")
 #: Options that decide where and how a run starts, not what is trained.
 _OF_THE_START = ("mirror", "out", "overwrite", "plan", "resume", "seeds", "track")
@@ -137,7 +138,7 @@ class PretrainOptions(Options):
 
     The command examines the videos and the machine, chooses all settings, and prints them with the
     reason for each choice. It writes them to RUN/run.json and RUN/config.py, and then it trains.
-    Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step and writes a
+    On Ctrl-C, SIGTERM or SIGHUP (a closed terminal), it completes the current step and writes a
     checkpoint. To continue from there, add --resume, which reads RUN/run.json as data.
     'sce-video train RUN/config.py' runs the same training, but executes that file.
 
@@ -263,7 +264,7 @@ class PretrainOptions(Options):
         "sce-video pretrain --out RUN --resume",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 trained, 2 wrong usage, 128 + n if signal n stopped the training.\n"
+        "Exit status: 0 trained; 2 wrong usage; 128 + n if signal n stopped the training.\n"
         "More: docs/pretrain.md, docs/encoders.md"
     )
 
@@ -314,9 +315,9 @@ class FinetuneOptions(Options):
 
     The command chooses all settings and prints them with the reason for each choice. It writes
     them to RUN/run.json and RUN/config.py, trains, tests with several views of each video, and
-    writes the page RUN/run.html. Ctrl-C, SIGTERM or SIGHUP completes the current step and writes a
-    checkpoint. To continue from there, add --resume, which reads RUN/run.json as data. 'sce-video
-    train RUN/config.py' runs the same training, but executes that file.
+    writes the page RUN/run.html. On Ctrl-C, SIGTERM or SIGHUP, it completes the current step and
+    writes a checkpoint. To continue from there, add --resume, which reads RUN/run.json as data.
+    'sce-video train RUN/config.py' runs the same training, but executes that file.
 
     TRAIN and TEST can be folders with a sub-folder for each class, tables, lists with 'path label'
     on every line (as the search page writes them), or CSV files with the columns path and label.
@@ -361,14 +362,14 @@ class FinetuneOptions(Options):
     group_pattern: str | None = _HELD_OUT.option(
         shared.GROUP_PATTERN,
         None,
-        help="without --test: regular expression with one capturing group, which matches the group "
-        "of a video in its path, for example person(\\d+). Groups are held out as a whole",
+        help="without --test: regular expression that is searched in each video's path. Its one "
+        "capturing group, as in person(\\d+), gives the group. Groups are held out as a whole",
     )
     group_column: str | None = _HELD_OUT.option(shared.GROUP_COLUMN, None)
     fold_column: str | None = _HELD_OUT.option(HELD_OUT_FOLD, None)
-    plan: bool = _RUN_FOLDER.option(PLAN, False)
-    resume: bool = _RUN_FOLDER.option(RESUME, False)
-    overwrite: bool = _RUN_FOLDER.option(OVERWRITE, False)
+    plan: bool = _RESUMING.option(PLAN, False)
+    resume: bool = _RESUMING.option(RESUME, False)
+    overwrite: bool = _RESUMING.option(OVERWRITE, False)
     frozen: int | None = SETTINGS.option(
         "number of stages to freeze; -1 trains the whole network, and 4 freezes it completely",
         None,
@@ -411,7 +412,7 @@ class FinetuneOptions(Options):
         "sce-video finetune --out RUN --resume",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 trained and tested, 2 wrong usage, 128 + n if signal n stopped the "
+        "Exit status: 0 trained and tested; 2 wrong usage; 128 + n if signal n stopped the "
         "training.\nMore: docs/videos.md. To use the classifier: sce-video predict RUN VIDEOS"
     )
 
@@ -444,11 +445,11 @@ class FinetuneOptions(Options):
 class TrainOptions(Options):
     """Train with a recipe or a config file.
 
-    Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step, writes a checkpoint
-    and exits with status 130, 143 or 129. To continue from there, add --resume. A second Ctrl-C
-    stops immediately, without a checkpoint. SIGUSR1 also completes the step, and then requeues the
-    Slurm job. A run that torchrun or Slurm restarts resumes automatically. To train with several
-    processes, use 'bash tools/dist_train.sh CONFIG NPROC ...'.
+    On Ctrl-C, SIGTERM or SIGHUP (a closed terminal), the command completes the current step, writes
+    a checkpoint and exits with status 130, 143 or 129. To continue from there, add --resume. After
+    a second Ctrl-C, it stops immediately, without a checkpoint. On SIGUSR1, it also completes the
+    step, and then requeues the Slurm job. If torchrun or Slurm restarts a run, it resumes
+    automatically. To train with several processes, use 'bash tools/dist_train.sh CONFIG NPROC ...'.
     """
 
     config: str = option(
@@ -514,7 +515,7 @@ class TrainOptions(Options):
         "sce-video train sce_r3d18_folder --cfg-options model.tau_m=0.07 --print",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 trained, 2 wrong usage, 128 + n if signal n stopped the training.\n"
+        "Exit status: 0 trained; 2 wrong usage; 128 + n if signal n stopped the training.\n"
         "More: docs/gpus.md, docs/pretrain.md"
     )
 
@@ -530,7 +531,7 @@ class SweepOptions(Options):
 
     The same command continues an interrupted sweep: finished steps are kept, interrupted runs are
     resumed, and failed steps are repeated. Points with equal settings are trained only once, even
-    if they belong to several sweeps. The command writes OUT/SWEEP.md, .json and .png.
+    if they belong to several sweeps. The command writes DIR/SWEEP.md, .json and .png.
     """
 
     sweeps: tuple[str, ...] = option(
@@ -571,7 +572,7 @@ class SweepOptions(Options):
         "work_dirs/ablations --nproc 8",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 all done, 1 some steps failed, 2 wrong usage, 130 interrupted.\n"
+        "Exit status: 0 all done; 1 some steps failed; 2 wrong usage; 130 interrupted.\n"
         "More: docs/reproduce.md"
     )
 

@@ -172,7 +172,7 @@ def test_pairs_with_both_classes():
 @pytest.mark.parametrize(
     ("classes", "template", "message"),
     [
-        (["a_b", "c"], "{appearance}_{motion}", "the class 'c' does not match the form"),
+        (["a_b", "c"], "{appearance}_{motion}", "the class 'c' does not match the template"),
         (["a_b", "a_c"], "{appearance}_{motion}", "all classes have the same appearance"),
         (["a_b"], "{x}_{x}", "different factor names in braces"),
     ],

@@ -112,7 +112,7 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
     matches = []
     for name in classes:
         if (match := re.fullmatch(pattern, name)) is None:
-            raise ValueError(f"the class {name!r} does not match the form {template!r}")
+            raise ValueError(f"the class {name!r} does not match the template {template!r}")
         matches.append(match)
     factors = {}
     for factor in names:

@@ -195,7 +195,7 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
 
     Args:
         network: Network from :func:`~sce_video.interop.pretrained.load_network`.
-        to: "pretrained" (a folder), "onnx" or "program" (a file of ``torch.export``).
+        to: "pretrained" (a folder), "onnx" or "program" (a ``torch.export`` program).
         out: File or folder to write.
 
     Raises:

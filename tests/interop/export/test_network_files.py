@@ -1,4 +1,4 @@
-"""Exported networks against PyTorch: ONNX, programs of torch.export; the example without torch."""
+"""Exported networks against PyTorch: ONNX, torch.export programs; the example without torch."""
 
 from __future__ import annotations
 
