@@ -76,7 +76,7 @@ def test_a_damaged_file_is_told_in_a_sentence(tmp_path, videos):
     content = file.read_bytes()
     for damaged in (content[:5000], content[:4096] + bytes(len(content) - 4096), b"nothing"):
         file.write_bytes(damaged)
-        with pytest.raises(StoreError, match=r"thumbnails\.sqlite is .*Remove it to make"):
+        with pytest.raises(StoreError, match=r"thumbnails\.sqlite is .*Delete it to create"):
             frames_of(tmp_path, videos)
     file.unlink()
     assert len(frames_of(tmp_path, videos)[1]) == 2
