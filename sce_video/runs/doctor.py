@@ -32,7 +32,7 @@ class DoctorResult:
 def doctor(
     options: DoctorOptions, on_finding: Callable[[Finding], None] | None = None
 ) -> DoctorResult:
-    """Check packages, decoders, GPU, limits, videos and a search index.
+    """Check packages, decoders, GPU, system limits, videos and a search index.
 
     Args:
         options: Options of the command.
