@@ -449,11 +449,11 @@ class FinetuneOptions(Options):
 class TrainOptions(Options):
     """Train with a recipe or a config file.
 
-    Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step, writes a checkpoint
-    and exits with status 130, 143 or 129. To continue from there, add --resume. A second Ctrl-C
-    stops immediately, without a checkpoint. SIGUSR1 also completes the step, and then requeues the
-    Slurm job. If torchrun or Slurm restarts a run, it resumes automatically. To train with several
-    processes, use 'bash tools/dist_train.sh CONFIG NPROC ...'.
+    On Ctrl-C, SIGTERM or SIGHUP (a closed terminal), the command completes the current step, writes
+    a checkpoint and exits with status 130, 143 or 129. To continue from there, add --resume. After
+    a second Ctrl-C, it stops immediately, without a checkpoint. On SIGUSR1, it also completes the
+    step, and then requeues the Slurm job. If torchrun or Slurm restarts a run, it resumes
+    automatically. To train with several processes, use 'bash tools/dist_train.sh CONFIG NPROC ...'.
     """
 
     config: str = option(
