@@ -111,9 +111,8 @@ class Start:
     def describe(self) -> str:
         """Return a phrase about the network for the plan."""
         how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
-        if self.freeze == 0:
-            first = "stem" if self.source.family == "convolution" else "patch embeddings"
-            how = f", the {first} frozen"
+        first = "stem" if self.suited is None else "patch embeddings"
+        how = f", the {first} frozen" if self.freeze == 0 else how
         how += "" if self.lora is None else f", adapters of rank {self.lora} are trained"
         return f"{self.source.kind} of {self.source.parameters:,} parameters{how}"
 

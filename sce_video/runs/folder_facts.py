@@ -79,8 +79,7 @@ class FolderFacts:
         """Return a sentence about the videos for the user."""
         bad = f", {len(self.unreadable)} of them unreadable" if self.unreadable else ""
         keys = f"a key frame every {self.key_distance:.0f} frames"
-        if round(self.key_distance) <= 1:
-            keys = "every frame is a key frame"
+        keys = "every frame is a key frame" if self.key_distance < 1.5 else keys
         repeats = f"; {100 * self.repeats:.0f} % of adjacent frames are equal"
         return (
             f"{self.num_videos:,} videos in {self.folder}; median of {self.num_examined} "
