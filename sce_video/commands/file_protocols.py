@@ -52,11 +52,11 @@ def transfer_main(options: TransferOptions) -> int:
         dataset = options.set or "many-shot"
         print(f"{dataset}: {metric} {100 * value:.2f} %, C = {result.c:.4g}")
         for number in result.published.values():
-            print(f"  tab:many-shot, SCE: {number}")
+            print(f"  SCE in the paper: {number}")
     else:
         for name, value in result.metrics.items():
             paper = result.published.get(name)
-            beside = "" if paper is None else f"   tab:low-shot-voc, SCE: {paper}"
+            beside = "" if paper is None else f"   SCE in the paper: {paper}"
             shots = name.removeprefix("low_shot_map_")
             print(f"  {shots:>5}: mAP {100 * value:6.2f} %{beside}")
     print(*_as_lines(result.notes), sep="\n", end="\n" if result.notes else "")

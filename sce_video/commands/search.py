@@ -41,7 +41,7 @@ def _summary(options: SearchOptions, result: SearchResult) -> list[str]:
             "--centred spreads the values out and may change the ranks"
         )
     if result.page is not None:
-        lines.append(f"gallery: {result.page}")
+        lines.append(f"result page: {result.page}")
     if result.clips is not None:
         lines += [f"clips: {result.clips} in {options.clips}", *shown_failures(result.not_cut)]
     return lines

@@ -336,7 +336,7 @@ def transfer(options: TransferOptions) -> TransferResult:
     known = sorted(name for name, *_ in MANY_SHOT)
     if options.set is not None and options.set not in known:
         raise ValueError(
-            f"no set {options.set!r} in tab:many-shot. Choose one of {', '.join(known)}"
+            f"the paper has no many-shot set {options.set!r}. Choose one of {', '.join(known)}"
         )
     files = {"train": options.train, "val": options.val, "test": options.test}
     _check_files([*files.values(), options.labels], [options.json])

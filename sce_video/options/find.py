@@ -200,14 +200,15 @@ class PredictOptions(Options):
         metavar="VIDEOS",
     )
     csv: str | None = option(
-        "CSV file with one row per video, which is written instead of printing the classes",
+        "write the classes to this CSV file instead of printing them, one row per video (with "
+        "--windows, one row per segment)",
         None,
         metavar="OUT",
     )
     top: int = option("number of classes per video", 3, least=1)
     views: str | None = option(
         "number of views, for example 10x3, or 1x1 for the highest speed (default: as in the test "
-        "of the checkpoint)",
+        "config of the checkpoint)",
         None,
         metavar="CLIPSxCROPS",
         problem=shared.matching(
@@ -241,8 +242,8 @@ class PredictOptions(Options):
         shared.TIME, None, help="minimum length of a segment (default: 0s)"
     )
     segments: str | None = _SEGMENTS.option(
-        "CSV file of labelled segments (path,start,end,label). Threshold and minimum length are "
-        "chosen on them, and the segment mAP on their videos is printed",
+        "CSV file of labelled segments (path,start,end,label). The command uses them to choose the "
+        "threshold and the minimum length, and prints the segment mAP on their videos",
         None,
         metavar="LABELS",
     )

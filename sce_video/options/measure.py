@@ -238,12 +238,13 @@ BEST = "best"
 
 @dataclass(frozen=True, kw_only=True)
 class LookOptions(Options):
-    """Show which cells of a frame support a class, or match a frame of another video.
+    """Show which regions of a frame support a class, or match a frame of another video.
 
-    With VIDEOS, the checkpoint must be a finetuned classifier. The command draws class-activation
-    maps of the predicted class, or of --class, for the frames of each video. With --query and
-    --key, any network can be used. The command then draws the cosine similarity between cells of
-    one query frame and every cell of the key. Images are treated as videos of one frame.
+    The regions are the cells of the network's feature map. With VIDEO, the checkpoint must be a
+    finetuned classifier. The command draws class-activation maps of the predicted class, or of
+    --class, for the frames of each video. With --query and --key, any network can be used. The
+    command then draws the cosine similarity between cells of one query frame and every cell of the
+    key. Images are treated as videos of one frame.
     """
 
     checkpoint: str = option(
@@ -261,13 +262,15 @@ class LookOptions(Options):
         "number of clips per video, or of the key (default: only the centre clip)", None, least=1
     )
     at: float | None = option(
-        "time of the clip, or with --query of the query's clip, in seconds (default: the centre)",
+        "time of the clip, in seconds; with --query, time of the query's clip (default: the "
+        "centre)",
         None,
         metavar="SECONDS",
         least=0,
     )
     size: int | None = option(
-        "height and width of the network's input frames, in pixels (default: as in its test)",
+        "height and width of the network's input frames, in pixels (default: as in the test config "
+        "of the checkpoint)",
         None,
         metavar="PIXELS",
         least=1,

@@ -16,12 +16,13 @@ _OUTPUTS = Group("outputs")
 class VerifyOptions(Options):
     """Decode every file of a dataset completely, and list the files with problems.
 
-    The table lists files that are missing, bad (files that cannot be opened, are truncated, take
-    too long, contain frames that are too large, or are damaged in more than a tenth of their
-    frames), damaged in fewer frames, too short, listed more than once or, with --classes, labelled
-    wrongly. It also lists files whose extension or header does not match their content. The
-    findings are recorded next to the table, so the same command resumes an interrupted run, and
-    different limits do not require decoding again.
+    The table lists files that are missing, bad, damaged, too short, listed more than once or, with
+    --classes, labelled wrongly. Bad files cannot be opened, are truncated, take too long, contain
+    frames that are too large, or are damaged in more than a tenth of their frames. Damaged files
+    are damaged in fewer frames. The table also lists files whose clock restarts, and files whose
+    extension or header does not match their content. The findings are recorded next to the table,
+    so the same command resumes an interrupted run, and different limits do not require decoding
+    again.
     """
 
     source: str = option(
@@ -85,14 +86,14 @@ _PRESETS = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepackOptions(Options):
-    """Re-encode videos with small frames that are all key frames, for fast random access.
+    """Re-encode videos with a smaller frame size and only key frames, for fast random access.
 
     The command writes the videos to DST under their relative paths, with the extension .mp4. It
     also writes the list with the new paths, a report with sizes and PSNR (LIST.repack.json) and a
     list of the files that failed (LIST.failed.txt). With --to, every video becomes a table row
     instead of a file. All frames are kept, a variable frame rate becomes constant, rotation is
-    applied, and audio is dropped. Every output is decoded and compared with its source before it is
-    moved to its final path.
+    applied, and audio is dropped. With --keyint, not every frame is a key frame. Every output is
+    decoded and compared with its source before it is moved to its final path.
     """
 
     source: str = option(

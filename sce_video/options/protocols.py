@@ -143,12 +143,13 @@ class FuseScoresOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TransferOptions(Options):
-    """Measure transfer from feature files with linear classifiers, or with SVMs on VOC2007.
+    """Measure how well image features transfer, with linear classifiers or with SVMs on VOC2007.
 
-    The files are written by sce-video embed, from the lists of sce-video prepare. 'linear' fits
-    many-shot logistic regression (tab:many-shot). Its C is chosen on the validation split, or on a
-    fifth of the training images if there is no such split. 'svm' fits one SVM per class of VOC2007
-    (tab:low-shot-voc). Test images are used only for the final score.
+    The features are read from files that sce-video embed writes for the lists of sce-video prepare.
+    'linear' is the many-shot protocol, which fits logistic regression. Its C is chosen on the
+    validation split, or on a fifth of the training images if there is no such split. 'svm' is the
+    low-shot protocol, which fits one SVM per class of VOC2007. Test images are used only for the
+    final score.
     """
 
     protocol: str = option("protocol", positional=True, choices=("linear", "svm"))
@@ -161,7 +162,11 @@ class TransferOptions(Options):
         "folder that contains {train,val,test}_labels.txt (VOC2007)", None, metavar="DIR"
     )
     json: str | None = option(shared.JSON, None)
-    set: str | None = _LINEAR.option("dataset in the paper", None, metavar="NAME")
+    set: str | None = _LINEAR.option(
+        "name of a dataset in the paper, for example dtd, which determines the metric",
+        None,
+        metavar="NAME",
+    )
     metric: str | None = _LINEAR.option(
         "metric for your own dataset", None, choices=("top1", "mean_class")
     )
@@ -203,10 +208,10 @@ class FinetuneSplitsOptions(Options):
 
     The same command resumes an interrupted run: finished splits are kept, and an unfinished one
     continues from its last checkpoint. The results of each split are written to
-    WORK_DIR/split<N>/results.json, and their mean to WORK_DIR/splits.json. They belong to the last
-    epoch of each split. If the recipe keeps the best epoch (save_best), split<N>/best.json and the
-    entry "best" in splits.json contain the results of this epoch. The recipes select it on the test
-    videos, as the authors' code does.
+    WORK_DIR/split<N>/results.json, and their mean to WORK_DIR/splits.json. These are the results of
+    the last epoch of each split. If the recipe keeps the best epoch (save_best), split<N>/best.json
+    and the entry "best" in splits.json contain the results of the best epoch. The recipes select it
+    on the test videos, as the authors' code does.
     """
 
     config: str = option(

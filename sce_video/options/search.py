@@ -26,7 +26,7 @@ _PAGE = Group("search page in the browser, instead of a query")
 class SearchOptions(Options):
     """Find the videos in an index that are most similar to examples or to a text.
 
-    The command prints a table, and writes a gallery with frames and players to a new file,
+    The command prints a table, and writes a result page with frames and players to a new file,
     INDEX/queries/VIDEO.html. No labels are needed. With --serve, it opens a local page on which you
     can search and label the videos in the index.
     """
@@ -48,7 +48,8 @@ class SearchOptions(Options):
         metavar="WORDS",
     )
     more_like: str | None = option(
-        "label whose videos are used as examples, and videos with other labels as counter-examples",
+        "use the videos with this label as examples, and the videos with other labels as "
+        "counter-examples",
         None,
         metavar="LABEL",
     )
@@ -61,7 +62,9 @@ class SearchOptions(Options):
     k: int = option("number of results", 10, flag="-k", least=1)
     centred: bool = option("subtract the mean feature of the index from all features", False)
     plain: bool = option(
-        "rank by the original features (for windows, the default is whitened features)", False
+        "rank by the original features. By default, an index of 100 or more windows is ranked by "
+        "whitened features, unless the query contains a text",
+        False,
     )
     exact: bool = option("compare with all videos, even if there is a vector index", False)
     include_self: bool = option("list the query itself if it is in the index", False)
@@ -78,7 +81,7 @@ class SearchOptions(Options):
         metavar="CONDITION",
     )
     columns: str | None = _INDEX.option(
-        "CSV file with a header, whose columns are path and those that --where uses (default: "
+        "CSV file with a header line, the column path and the columns that --where uses (default: "
         "INDEX/columns.csv, if it exists)",
         None,
         metavar="CSV",
@@ -94,15 +97,16 @@ class SearchOptions(Options):
     config: str | None = _INDEX.option(shared.CONFIG, None)
     device: str | None = _INDEX.option(shared.DEVICE, None)
     html: str | None = _OUTPUT.option(
-        "file for the gallery, which may exist (default: a new file in INDEX/queries)",
+        "file for the result page; an existing file is overwritten (default: a new file in "
+        "INDEX/queries)",
         None,
         metavar="PAGE",
     )
-    no_html: bool = _OUTPUT.option("do not write a gallery", False)
+    no_html: bool = _OUTPUT.option("do not write a result page", False)
     json: str | None = _OUTPUT.option("JSON file for the results", None, metavar="FILE")
     refine: bool = _MOMENTS.option(
-        "locate the best moments more precisely, by embedding windows around them that are a "
-        "quarter of the stride apart",
+        "locate the best moments more precisely: embed further windows around them, in steps of a "
+        "quarter and then a sixteenth of the stride",
         False,
     )
     refine_moments: int | None = _MOMENTS.option(
@@ -115,7 +119,8 @@ class SearchOptions(Options):
     )
     fast: bool = _MOMENTS.option("with --clips: cut at key frames, without re-encoding", False)
     serve: str | None = _PAGE.option(
-        "index for which a page is served to search and label its videos",
+        "open a page in the browser to search and label the videos of this index (default: the "
+        "index of --index)",
         None,
         metavar="INDEX",
         alone="",
@@ -123,7 +128,9 @@ class SearchOptions(Options):
     port: int = _PAGE.option("port of the page (default: a free one)", 0, least=0, most=65535)
     no_open: bool = _PAGE.option("print the link without opening the browser", False)
     writable: bool = _PAGE.option(
-        "also let programs that have the token write labels (docs/search.md)", False
+        "also let other programs write labels, if they send the token of the printed link "
+        "(docs/search.md)",
+        False,
     )
 
     examples: ClassVar[tuple[str, ...]] = (

@@ -156,7 +156,10 @@ class PretrainOptions(Options):
     )
     out: str = option(OUT)
     method: str | None = option(
-        "self-supervised method (default: simclr, or sce on a GPU; see docs/results.md)", None
+        "self-supervised method (default: distill with --teacher, or if efficientnet-lite0 is "
+        "installed, suits the videos and --from is not given; otherwise sce on a GPU, else simclr; "
+        "see docs/pretrain.md)",
+        None,
     )
     hours: float | None = option(HOURS, None)
     seeds: tuple[int, ...] | None = option(
@@ -176,7 +179,8 @@ class PretrainOptions(Options):
         metavar="SOURCE",
     )
     freeze: int | None = _STARTING_NETWORK.option(
-        "number of quarters of the network to freeze; 0 freezes only the embeddings",
+        "number of quarters of the network to freeze, from the input (0 to 3); 0 freezes only the "
+        "stem, or the patch and position embeddings",
         None,
         least=0,
         most=3,
@@ -224,7 +228,8 @@ class PretrainOptions(Options):
     epochs: int | None = SETTINGS.option(EPOCHS, None)
     warmup: float | None = SETTINGS.option(WARMUP, None)
     queue: int | None = SETTINGS.option(
-        "number of keys in the queue, a multiple of the batch size below the number of videos",
+        "number of keys in the queue: a multiple of the batch size, and smaller than the number of "
+        "videos",
         None,
         least=0,
     )
@@ -243,8 +248,8 @@ class PretrainOptions(Options):
         "frozen teacher network: a run, a checkpoint, hf:NAME or NAME:POOL", None, metavar="SOURCE"
     )
     teacher_clips: int | None = DISTILLATION.option(
-        "number of clips per video whose teacher features are computed only once; 0 runs the "
-        "teacher in every step",
+        "number of clips per video for which the teacher's features are computed once, before "
+        "training; with 0, the teacher runs in every step",
         None,
         least=0,
     )
@@ -347,7 +352,7 @@ class FinetuneOptions(Options):
     )
     hours: float | None = option(HOURS, None)
     recipe: str | None = option(
-        "name of your own recipe (default: r3d18_folder)", None, metavar="NAME"
+        "recipe of your own to use instead of r3d18_folder (docs/extend.md)", None, metavar="NAME"
     )
     route: str = option(
         "auto: use the route that is better on held-out videos; frozen: fit a linear classifier to "
@@ -459,8 +464,8 @@ class TrainOptions(Options):
         "folder for logs and checkpoints (default: work_dirs/CONFIG_NAME)", None, metavar="DIR"
     )
     resume: str | None = option(
-        "run or checkpoint to continue, with its network. Without a value, continue from the "
-        "newest checkpoint in the work folder",
+        "run or checkpoint to continue, using the network that is recorded in it. Without a value, "
+        "continue from the newest checkpoint in the work folder",
         None,
         metavar="RUN",
         alone=NEWEST,
@@ -482,7 +487,9 @@ class TrainOptions(Options):
         "use deterministic algorithms where they exist, although they are slower", False
     )
     auto_scale_lr: bool = option(
-        "scale the learning rate with the batch size, as our recipes always do", False
+        "scale the learning rate with the batch size, in configs of other projects. Our own "
+        "recipes already state whether to scale it",
+        False,
     )
     cfg_options: tuple[str, ...] = option(
         shared.CHANGES,
@@ -490,7 +497,7 @@ class TrainOptions(Options):
         help="change config values, for example model.tau_m=0.07. Unknown keys are refused",
     )
     print_only: bool = option(
-        "print every value of the recipe with its source instead of training",
+        "do not train, but print every value of the recipe and where it comes from",
         False,
         flag="--print",
     )
@@ -527,7 +534,7 @@ class TrainOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions(Options):
-    """Pretrain and evaluate every point of a sweep, and write a table with published numbers.
+    """Pretrain and evaluate all points of a sweep, and compare the results with published numbers.
 
     The same command continues an interrupted sweep: finished steps are kept, interrupted runs are
     resumed, and failed steps are repeated. Points with equal settings are trained only once, even

@@ -69,7 +69,7 @@ _LONG = 60.0
 #: Share of repeated frames above which a note warns the user
 MANY_REPEATS = 0.1
 #: Reason stated for choosing a small network if there is no GPU
-_ON_CPU = "no GPU: minutes on a few cores"
+_ON_CPU = "small, because there is no GPU"
 #: Advice for long videos
 _CUT = (
     "Cut long videos into pieces first: ffmpeg -i VIDEO.mp4 -c copy -f segment -segment_time 10 "
@@ -88,7 +88,7 @@ def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
     if "queue" in given or "momentum" in given:
         return "sce", ", which has the given settings"
     if machine.gpu is None:
-        return "simclr", ": no GPU, it learns most in minutes"
+        return "simclr", ", which learns most within minutes without a GPU"
     return "sce", ", as in the paper"
 
 
@@ -123,7 +123,7 @@ def network_scale(machine: Machine, num_videos: int) -> NetworkScale:
     if machine.gpu is None:
         width = 16 if num_videos >= _WIDE_VIDEOS else 8
         return NetworkScale(width, 256, 64, frames=4, size=64, batch=16, reason=_ON_CPU)
-    reason = f"{machine.gpu_memory:.0f} GiB of GPU memory"
+    reason = f"chosen for {machine.gpu_memory:.0f} GiB of GPU memory"
     if machine.gpu_memory >= 10:
         size = 224 if machine.gpu_memory >= 20 else 112
         return NetworkScale(64, 1024, 256, frames=8, size=size, batch=32, reason=reason)
@@ -190,7 +190,7 @@ def choose_settings(
             f"between videos. {_CUT}"
         )
     choices, scale = ChosenSettings(given or {}, own), network_scale(machine, facts.num_videos)
-    choices.add(Choice("width", scale.width, f"channels of the stem; {scale.reason}"))
+    choices.add(Choice("width", scale.width, f"channels of the stem: {scale.reason}"))
     in_heads = "of projector and predictor, in proportion to the network"
     choices.add(Choice("hidden", scale.hidden, in_heads))
     choices.add(Choice("embedding", scale.embedding, "in proportion to the network"))
@@ -212,7 +212,7 @@ def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScal
     reason = fewer if available < scale.frames else scale.reason
     choices.add(Choice("frames", min(available, scale.frames), reason))
     if facts.short_side >= scale.size:
-        reason = f"short side {facts.short_side}; {scale.reason}"
+        reason = f"{scale.reason}; the short side of the videos is {facts.short_side} pixels"
         choices.add(Choice("size", scale.size, reason))
         return
     # Use a multiple of the network's stride, which is 32.
@@ -281,7 +281,7 @@ def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> Choice:
     The memory is not measured, but scaled from the 20 GiB in :func:`network_scale`.
     """
     if machine.gpu is None:
-        return Choice("memory", False, "no GPU: time is short, not memory")
+        return Choice("memory", False, "without a GPU, time is short, not memory")
     batch, frames, size, width = (chosen[n].value for n in ("batch", "frames", "size", "width"))
     needed = 20 * batch / 32 * frames / 8 * (size / 224) ** 2 * width / 64
     if needed <= machine.gpu_memory:

@@ -82,8 +82,8 @@ class Start:
 
     Attributes:
         source: Network from :func:`~sce_video.runs.start_weights.find_source`.
-        freeze: Number of frozen quarters of the network's blocks; 0 freezes only the embeddings,
-            and None trains everything.
+        freeze: Number of frozen quarters of the network's blocks; 0 freezes only the stem or
+            the embeddings, and None trains everything.
         lora: Rank of the adapters that are trained instead of the weights; None for no adapters.
     """
 
@@ -111,7 +111,8 @@ class Start:
     def describe(self) -> str:
         """Return a phrase about the network for the plan."""
         how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
-        how = ", the embeddings frozen" if self.freeze == 0 else how
+        first = "stem" if self.suited is None else "patch embeddings"
+        how = f", the {first} frozen" if self.freeze == 0 else how
         how += "" if self.lora is None else f", adapters of rank {self.lora} are trained"
         return f"{self.source.kind} of {self.source.parameters:,} parameters{how}"
 

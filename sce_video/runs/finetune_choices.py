@@ -174,7 +174,7 @@ def _frozen(machine: Machine, source: Source | None, per_class: int) -> Choice:
         return Choice("frozen", 4, reason)
     if machine.gpu is None and source.parameters > _LARGE:
         count = f"{source.parameters / 1e6:.0f} M"
-        return Choice("frozen", 4, f"no GPU: {count} weights are trained too slowly")
+        return Choice("frozen", 4, f"without a GPU, training {count} weights takes too long")
     return all_trained
 
 
@@ -253,7 +253,7 @@ def _test_clips(machine: Machine, facts: FolderFacts, duration: float) -> Choice
     if wanted <= most:
         reason = f"of {duration:g} s, in videos of {facts.duration:.1f} s"
         return Choice("clips", wanted, reason)
-    reason = "as in the paper" if machine.gpu else "half of the paper's 10: no GPU"
+    reason = "as in the paper" if machine.gpu else "half of the paper's 10, because there is no GPU"
     return Choice("clips", most, reason)
 
 

@@ -78,12 +78,13 @@ class FolderFacts:
     def describe(self) -> str:
         """Return a sentence about the videos for the user."""
         bad = f", {len(self.unreadable)} of them unreadable" if self.unreadable else ""
+        keys = f"a key frame every {self.key_distance:.0f} frames"
+        keys = "every frame is a key frame" if self.key_distance < 1.5 else keys
         repeats = f"; {100 * self.repeats:.0f} % of adjacent frames are equal"
         return (
             f"{self.num_videos:,} videos in {self.folder}; median of {self.num_examined} "
             f"examined{bad}: {self.duration:.1f} s, {self.width} x {self.height}, "
-            f"{self.fps:.0f} frames/s, {self.codec}, a key frame every {self.key_distance:.0f} "
-            f"frames{repeats * (self.repeats >= 0.005)}"
+            f"{self.fps:.0f} frames/s, {self.codec}, {keys}{repeats * (self.repeats >= 0.005)}"
         )
 
 

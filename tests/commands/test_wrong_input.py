@@ -148,7 +148,7 @@ CASES = {
     "retrieve --query N --bank N": "there is no file N",
     "retrieve --query N --bank N --ks 0": "--ks must be at least 1, got 0",
     "transfer linear --train N --test N": "linear needs either --set or --metric",
-    "transfer linear --set dtt --train N --test N": "no set 'dtt' in tab:many-shot",
+    "transfer linear --set dtt --train N --test N": "the paper has no many-shot set 'dtt'",
     "transfer svm --train N --test N": "svm needs --labels",
     "transfer svm --train N --test N --labels E --shots two": "--shots must be a whole number or",
     "fuse-scores N": "fusion needs two or more files of scores",

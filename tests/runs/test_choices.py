@@ -50,6 +50,14 @@ def test_network_and_clip_follow_the_machine(machine, expected):
     assert {name: found[name] for name in expected} == expected
 
 
+def test_reasons_name_the_machine():
+    small = choose_settings(facts(), CPU)
+    assert small["width"].reason == "channels of the stem: small, because there is no GPU"
+    assert small["batch"].reason == "small, because there is no GPU"
+    large = choose_settings(facts(), GPU)
+    assert large["width"].reason == "channels of the stem: chosen for 80 GiB of GPU memory"
+
+
 def test_activations_are_computed_again_where_a_gpu_cannot_hold_them():
     large = dict(frames=16, size=224, batch=64)
     assert not values()["memory"] and not values(given=large)["memory"]
@@ -141,6 +149,7 @@ def test_notes_name_what_is_unusual():
 def test_the_method_is_that_of_the_settings_and_of_the_machine():
     gpu = Machine(8, "H100", 80.0)
     assert [default_method(m, ())[0] for m in (Machine(2), gpu)] == ["simclr", "sce"]
+    assert default_method(Machine(2), ())[1] == ", which learns most within minutes without a GPU"
     for name in ("queue", "momentum"):
         method, why = default_method(Machine(2), {name: 8, "frames": 4})
         assert method == "sce" and "given" in why

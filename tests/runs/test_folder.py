@@ -107,6 +107,9 @@ def test_counts_medians_and_unreadable_files(tmp_path):
     (bad,) = found.unreadable
     assert bad[0].endswith("class0/broken.mp4") and bad[1]
     assert "4 videos" in found.describe() and "1 of them unreadable" in found.describe()
+    keys = {distance: replace(found, key_distance=distance).describe() for distance in (1.0, 10.0)}
+    assert "every frame is a key frame" in keys[1.0]
+    assert "a key frame every 10 frames" in keys[10.0]
 
 
 def test_a_training_on_too_many_unreadable_files_is_refused(tmp_path):
