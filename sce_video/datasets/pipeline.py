@@ -23,7 +23,7 @@ class PipelineResults(TypedDict, total=False):
     """Values of one sample between two steps. The dataset sets the first group of keys."""
 
     path: str
-    #: Class number, or -1 if there is no label.
+    #: Class number; -1 for an unlabelled sample.
     label: int
     #: Index in the dataset.
     index: int

@@ -396,7 +396,8 @@ LAYERS = {
         "TransformerLayerSequence".split()
     ),
 }
-#: Models that a file may name (:func:`checked_parts`), besides datasets, transforms and metrics.
+#: Models that a file may name (:func:`checked_parts`), in addition to datasets, transforms and
+#: metrics
 _PARTS = (
     *("AttentiveProbeHead", "I3DHead", "RecognizerDataPreprocessor", "VideoDataPreprocessor"),
 )

@@ -98,7 +98,7 @@ def decision(row: Mapping[str, Any], other: str = "random") -> str:
         return UNDECIDED
     if row[f"low_{other}"] > 0:
         return BETTER
-    # If the other network is nearly always right, there is no room for improvement.
+    # A network that is nearly always right leaves little room for improvement.
     decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN
     if measure == "retrieval":
         decided = decided and row["rank"] < _HIGHER_RANK * row[f"rank_{other}"]

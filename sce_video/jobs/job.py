@@ -23,7 +23,7 @@ from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, parse_json
 from sce_video.utils.records import JsonObject
 
-#: State of a file; None if there is no such file.
+#: State of a file; None if the file does not exist.
 State = JsonObject | None
 
 

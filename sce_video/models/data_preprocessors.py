@@ -118,7 +118,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
                     "data preprocessor does"
                 )
         parameters: list[ViewParameters] | list[None] = [None] * len(clips)
-        if training and self.views and clips:  # there are no views if all samples were skipped
+        if training and self.views and clips:  # a batch has no views if all samples were skipped
             parameters = self.draw(len(clips[0]), len(clips), data.get("seed"))
         with torch.autocast(self.device.type, enabled=False):
             return [

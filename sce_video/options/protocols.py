@@ -147,7 +147,7 @@ class TransferOptions(Options):
 
     The features are read from files that sce-video embed writes for the lists of sce-video prepare.
     'linear' is the many-shot protocol, which fits logistic regression. Its C is chosen on the
-    validation split, or on a fifth of the training images if there is no such split. 'svm' is the
+    validation split, or on a fifth of the training images if the dataset has none. 'svm' is the
     low-shot protocol, which fits one SVM per class of VOC2007. Test images are used only for the
     final score.
     """

@@ -161,7 +161,7 @@ def _pattern_problem(text: str) -> str | None:
 
 GROUP_PATTERN = Spec(
     "regular expression that is searched in each video's path. Its one capturing group, as in "
-    "person(\\d+), gives the video's group. Videos are compared only with those of other groups",
+    "person(\\d+), gives the group. A video is compared only with videos of other groups",
     metavar="REGEX",
     problem=_pattern_problem,
 )

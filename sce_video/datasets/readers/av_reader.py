@@ -234,7 +234,7 @@ class AvReader(VideoReader):
     @property
     def random_access_at_keys(self) -> bool:
         """Return whether all frames after every key frame are exact if decoding starts there."""
-        # Frames are not exact in three cases: some key frames are no restart points (intra
+        # Frames are not exact in three cases: decoding cannot restart at some key frames (intra
         # refresh), frames decoded after a key frame are displayed before it, or the second key
         # frame of h264 is not an IDR picture (open GOP).
         if self.by_count or self._pts[0] < 0 or self.has_false_keys:

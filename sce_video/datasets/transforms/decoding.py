@@ -79,7 +79,7 @@ class OpenVideo:
         reader = results.get("open", self._open)(results["path"], **options)
         if "opened" in results:
             results["opened"].append(reader)
-        if "exit_stack" in results:  # if there is no stack, the caller closes the reader
+        if "exit_stack" in results:  # otherwise, the caller closes the reader
             results["exit_stack"].enter_context(reader)
         return results | {"reader": reader, "limits": self.limits}
 

@@ -212,7 +212,8 @@ class SenseOfTime(RowMetric):
             pairs = [p for p in class_pairs(classes, self.pairs) if present.issuperset(p)]
             if not pairs:
                 raise ValueError(
-                    f"{rows.name}: there is no pair of opposite classes that both have samples"
+                    f"{rows.name}: in every pair of opposite classes, at least one class has no "
+                    "samples"
                 )
         metrics: dict[str, float] = {}
         for name in self.measures:

@@ -87,7 +87,7 @@ def find_model(name: str) -> Path:
             if any(folder.glob(weights)):
                 break
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # An OSError means that there is no network or disk space. Hub errors contain their reason.
+        # An OSError means that the network or disk space is lacking. Hub errors state their reason.
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error)
         raise EncoderError(
             f"{name} is not a local folder, not in the local cache, and cannot be fetched from the "

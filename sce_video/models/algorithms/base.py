@@ -339,7 +339,7 @@ class QuerySum:
 
     def __init__(self, model: SelfSupervisedModel) -> None:
         self._model = model
-        # If gradients are disabled, there is no backward pass, so nothing needs to be kept.
+        # Without gradients, no backward pass follows, so nothing needs to be kept.
         self._per_query = model.backward_per_query and torch.is_grad_enabled()
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._gradients: list[Tensor | None] = [None] * len(self._parameters)

@@ -95,8 +95,8 @@ class ActionDetector(BaseModel):
         if mode != "loss":
             raise ValueError(f"mode must be 'loss' or 'tensor', got {mode!r}")
         actions = torch.cat(data_samples["actions"])
-        # Return a loss with a graph even if there are no boxes, because DistributedDataParallel
-        # waits for a gradient of every parameter.
+        # Return a loss with a graph even for a batch without boxes, because
+        # DistributedDataParallel waits for a gradient of every parameter.
         if len(actions) == 0:
             return {"loss": logits.sum()}
         return {"loss": F.binary_cross_entropy_with_logits(logits, actions)}

@@ -79,8 +79,8 @@ class Family:
     embeddings: tuple[str, ...] = ("embeddings",)  # paths to the modules before the blocks
     unused: tuple[str, ...] = ()  # parts to remove, because no representation needs them
     classifier: PoolingClassifier | None = None  # if set, classifiers use its pool by default
-    # Layers of the class, in order, that pool tokens for a classifier. If there is no classifier,
-    # they project instead.
+    # Layers of the class, in order, that pool tokens for a classifier. In a family
+    # without classifiers, they project instead.
     head: tuple[str, ...] = ()
     encoder: str = ""  # path to the module that maps clips to tokens
     pixels: str = "pixel_values"  # name of this module's argument

@@ -49,7 +49,7 @@ class SyncBatchNorm(_BatchNorm):
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        # If there is no momentum, the running statistics are means over all batches.
+        # Without a momentum, the running statistics are means over all batches.
         share = 1.0 / self.num_batches_tracked if self.momentum is None else self.momentum
         unbiased = variance * (count / (count - 1))
         for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
