@@ -132,9 +132,7 @@ def test_rows_that_cannot_be_used():
         SenseOfTime(pairs="ssv2").compute(queries, gallery)
     with pytest.raises(ValueError, match="labels contain no pair"):
         metric(pairs="ssv2").compute(queries, gallery)
-    with pytest.raises(
-        ValueError, match="in every pair of opposite classes, at least one class has no samples"
-    ):
+    with pytest.raises(ValueError, match="every pair of opposite classes lacks samples of a class"):
         metric(pairs=[CLASSES[:2]]).compute(queries.subset(queries.labels != 1), gallery)
     with pytest.raises(
         ValueError, match=r"still clips with shape \(23, 7\) do not belong to the same"

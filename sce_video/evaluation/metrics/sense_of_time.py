@@ -212,8 +212,7 @@ class SenseOfTime(RowMetric):
             pairs = [p for p in class_pairs(classes, self.pairs) if present.issuperset(p)]
             if not pairs:
                 raise ValueError(
-                    f"{rows.name}: in every pair of opposite classes, at least one class has no "
-                    "samples"
+                    f"{rows.name}: every pair of opposite classes lacks samples of a class"
                 )
         metrics: dict[str, float] = {}
         for name in self.measures:
