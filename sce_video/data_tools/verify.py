@@ -19,6 +19,7 @@ from sce_video.data_tools.examination import FileFacts, VideoFacts, examine_file
 from sce_video.data_tools.listed_videos import listed_videos
 from sce_video.datasets.named_files import class_names_of
 from sce_video.datasets.sources import listed_extensions
+from sce_video.datasets.text_tables import tsv_cell
 from sce_video.datasets.video_list import VideoList
 from sce_video.options.prepare import VerifyOptions
 from sce_video.options.shared import MAX_PIXELS
@@ -343,9 +344,7 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
         else:
             container = video.container.split(",")[0]
             cells += [video.frames, f"{video.seconds:.3f}", container, video.codec]
-        # A path may contain tabs and line breaks, which separate cells and rows.
-        escapes = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
-        rows.append(["" if cell is None else str(cell).translate(escapes) for cell in cells])
+        rows.append([tsv_cell(cell) for cell in cells])
     if path.suffix == ".md":
         rows = [rows[0], ["---"] * 8, *([t.replace("|", "\\|") for t in row] for row in rows[1:])]
         text = "".join(f"| {' | '.join(row)} |\n" for row in rows)

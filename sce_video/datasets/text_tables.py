@@ -15,6 +15,15 @@ from sce_video.utils.files import regular_file, text_encoding, write_text
 DELIMITERS = {".csv": ("\t", ",", ";"), ".tsv": ("\t",)}
 
 
+def tsv_cell(value: object) -> str:
+    """Return the text of a cell of a tab-separated table, which is empty for None.
+
+    Tabs and line breaks, which may occur in a path, are written as escape sequences.
+    """
+    escapes = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+    return "" if value is None else str(value).translate(escapes)
+
+
 def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the stripped cells of each row that is not empty.
 

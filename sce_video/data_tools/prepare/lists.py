@@ -25,6 +25,7 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
 )
 from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.text_tables import tsv_cell
 from sce_video.datasets.video_list import annotation_line
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.command import Progress, printable_lines, shown_failures
@@ -287,7 +288,8 @@ def failure_notes(
 
 def failure_report(reasons: Mapping[str, str]) -> str | None:
     """Return sorted lines ``path<TAB>reason``, or None if nothing failed."""
-    lines = sorted(f"{path}\t{' '.join(reason.split())}\n" for path, reason in reasons.items())
+    rows = ((path, " ".join(reason.split())) for path, reason in reasons.items())
+    lines = sorted(f"{tsv_cell(path)}\t{tsv_cell(reason)}\n" for path, reason in rows)
     return "".join(lines) or None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.data_tools.repack.plan import RepackPlan
+from sce_video.datasets.text_tables import tsv_cell
 from sce_video.datasets.video_list import annotation_line
 from sce_video.jobs import Item, Record
 from sce_video.utils.command import printable_utf8, shown_failures
@@ -202,9 +203,8 @@ def write_results(
     write_text(written[0], json.dumps(asdict(report), indent=2) + "\n")
     failures = written[1]
     if report.failures:
-        space = str.maketrans("\t\n\r", "   ")
         rows = ((failure.path, failure.reason) for failure in report.failures)
-        lines = [f"{path.translate(space)}\t{reason.translate(space)}\n" for path, reason in rows]
+        lines = [f"{tsv_cell(path)}\t{tsv_cell(reason)}\n" for path, reason in rows]
         write_text(failures, "".join(lines))
     else:
         failures.unlink(missing_ok=True)

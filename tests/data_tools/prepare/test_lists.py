@@ -159,6 +159,13 @@ def test_missing_files_are_counted_and_all_reported(tmp_path, capsys):
     assert (tmp_path / "missing_x.txt").read_text() == report
 
 
+def test_a_missing_path_with_a_tab_remains_one_cell(tmp_path, capsys):
+    touch(tmp_path, ["here.avi"])
+    located = {"here.avi": Located("here.avi"), "a\tb.avi": Located("a\tb.avi", "no such file")}
+    prepared(tmp_path, located)
+    assert (tmp_path / "missing_x.txt").read_text() == "a\\tb.avi\tno such file\n"
+
+
 def test_lists_that_are_refused(tmp_path, capsys):
     located = {"a.avi": Located("a.avi", "no such file")}
     with pytest.raises(ValueError, match=r"none of the 1 videos of a\.txt"):

@@ -136,7 +136,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
         ("long.mp4", 0, 0.4, "a/first.mp4", 3),
         ("long.mp4", 1.2, 2.0, "second.mp4", 0),
         ("long.mp4", 4.0, 9.0, "late.mp4", 1),
-        ("gone.mp4", 0, 1, "gone.mp4", 1),
+        ("gone\tfile.mp4", 0, 1, "gone.mp4", 1),
     ]
     source = table(tmp_path / "segments.csv", rows)
     out = tmp_path / "out"
@@ -148,7 +148,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
     assert (out / "segments.txt").read_text() == "a/first.mp4 3\nsecond.mp4 0\n"
     failed = (out / "segments.failed.txt").read_text()
     assert "long.mp4@4.000-9.000\t" in failed and "ends 4.800 s" in failed
-    assert "gone.mp4@0.000-1.000\t" in failed
+    assert "gone\\tfile.mp4@0.000-1.000\t" in failed
     written = (out / "second.mp4").stat().st_mtime_ns
     again, _ = repack_files(plan, str(out), SETTINGS, EncoderLimits())
     assert again.done_before == 2
