@@ -23,8 +23,9 @@ class ChooseOptions(Options):
     With labels, the candidates are compared by a linear probe and kNN, with paired confidence
     intervals. If two candidates do not differ significantly, the cheaper one is recommended.
     Without labels, the page shows the nearest neighbours for each candidate, because no measure
-    without labels ranks networks reliably. The command always adds three baselines: the mean and
-    variation of the grey pixels, the grey pixels in temporal order, and random weights. It prints a
+    without labels ranks networks reliably. The command always adds three baselines without a
+    trained network: the mean and variation over time of each pixel in small grey frames, the small
+    grey frames themselves in temporal order, and a network with random weights. It prints a
     table, a recommendation if there is enough evidence for one, and the command to run next. It
     writes DIR/choose.html and DIR/choose.json.
     """
@@ -34,7 +35,7 @@ class ChooseOptions(Options):
     among: tuple[str, ...] = option(
         "candidates: runs, checkpoints, hf:NAME or efficientnet-lite0. NAME:POOL selects how the "
         f"features of frames are pooled ({', '.join(FRAME_POOLS)}), and NAME:{ALL_POOLS} compares "
-        f"all pools (default: efficientnet-lite0:{ALL_POOLS}, if it is installed)",
+        f"all pooling methods (default: efficientnet-lite0:{ALL_POOLS}, if it is installed)",
         (),
         metavar="NETWORK",
     )
@@ -66,7 +67,7 @@ class ChooseOptions(Options):
         "sce-video choose VIDEOS --out DIR --labels clips.csv --group-column person --budget 30m",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 compared; 1 some videos could not be decoded; 2 wrong usage; 130 "
+        "Exit status: 0 compared; 1 some videos could not be decoded; 2 usage error; 130 "
         "interrupted.\nMore: docs/choose.md"
     )
 

@@ -74,7 +74,7 @@ class EncoderOptions(Options):
         "sce-video encoder MODEL --out RUN --recipe sce_r3d18_folder",
         "sce-video encoder efficientnet-lite0 --out RUN --pool mean+std --frames 8",
     )
-    more: ClassVar[str] = "Exit status: 0 written; 2 wrong usage.\nMore: docs/encoders.md"
+    more: ClassVar[str] = "Exit status: 0 written; 2 usage error.\nMore: docs/encoders.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ class ExportOptions(Options):
     )
     more: ClassVar[str] = (
         "Exit status: 0 written; 1 written, but some videos could not be read for a thumbnail; "
-        "2 wrong usage.\nMore: docs/export.md"
+        "2 usage error.\nMore: docs/export.md"
     )
 
     @property

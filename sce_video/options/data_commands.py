@@ -67,7 +67,7 @@ DATA_SETS |= {
 #: Generated datasets, which have their own options
 GENERATED = {
     "toy_actions": "short generated videos of 12 actions, to try everything out",
-    "digits": "scikit-learn's handwritten digits as image files, to try images out",
+    "digits": "scikit-learn's handwritten digits as image files, for a quick test with images",
 }
 _DATASET = Group("dataset")
 
@@ -112,7 +112,9 @@ class PrepareOptions(Options):
         None,
         least=1,
     )
-    test: bool = _DATASET.option("also prepare test.csv and the folder test", False)
+    test: bool = _DATASET.option(
+        "also write a list of the videos in the folder test, from test.csv", False
+    )
     k200: bool = _DATASET.option(
         "also write lists of the 200 classes in Mini-Kinetics-200 (Xie et al. 2018)", False
     )
@@ -191,7 +193,8 @@ _COUNT = Spec("", metavar="N", least=0)
 class ToyActionsOptions(Options):
     """Generate labelled videos of simple actions: ROOT/{train,val,test}/CLASS/NUMBER.mp4.
 
-    The files are encoded with h264. The same command resumes an interrupted one.
+    The files are encoded with h264. To resume an interrupted run, repeat the same
+    command.
     """
 
     root: str = option("folder for the videos", positional=True, metavar="ROOT")

@@ -33,7 +33,7 @@ class EmbedOptions(Options):
     """
 
     videos: str | None = option(
-        "folder or table (v.lance) of videos, or with --windows a single video. It is not needed "
+        "folder or table (v.lance) of videos or, with --windows, a single video. It is not needed "
         "with --config",
         None,
         positional=True,
@@ -52,7 +52,8 @@ class EmbedOptions(Options):
         metavar="FILE",
     )
     part: str = _WHOLE.option(
-        "with --config: its videos to embed; bank is the gallery of a retrieval recipe",
+        "with --config: which of its sets of videos to embed; bank is the gallery of a retrieval "
+        "recipe",
         "test",
         choices=("test", "bank", "train"),
     )
@@ -83,7 +84,7 @@ class EmbedOptions(Options):
         "sce-video embed --config CONFIG --checkpoint RUN --out bank.npz --part bank --ray auto",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 embedded; 1 some windows are missing; 2 wrong usage; 130 interrupted.\n"
+        "Exit status: 0 embedded; 1 some windows are missing; 2 usage error; 130 interrupted.\n"
         "More: docs/long_videos.md, docs/jobs.md (clusters)"
     )
 

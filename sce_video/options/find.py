@@ -34,8 +34,8 @@ _SEGMENTS = Group("segments of long videos")
 class CurateOptions(Options):
     """Find near-duplicates, outliers, clusters and a diverse subset of videos.
 
-    The command writes lists that training reads (keep.txt, subset.txt, clusters.txt), removed.csv
-    with the reason for every removed video, report.json, and a page with examples, curation.html.
+    The command writes lists for training (keep.txt, subset.txt, clusters.txt), removed.csv with
+    the reason for every removed video, report.json, and curation.html, a page with examples.
     On the page, you can choose which videos of a group of near-duplicates are kept. After you have
     saved your decisions, repeat the command with --overwrite to apply them. No video is changed.
     """
@@ -96,8 +96,9 @@ class CurateOptions(Options):
     )
     copies: tuple[str, ...] = _NEAR_DUPLICATES.option(
         "kinds of edited copies to search for: mirrored, parts (crops down to 40 % of a side, and "
-        "picture in picture), speed (0.8 to 1.25 times), short (a shared stretch), late (a shared "
-        "stretch after the first minute), or all (default: none)",
+        "picture in picture), speed (0.8 to 1.25 times), short (the videos share as little as a "
+        "sixth of the shorter one), late (what they share may lie after the first minute), or all "
+        "(default: none)",
         (),
         metavar="KIND",
         choices=(*EDITS, "all"),
@@ -130,9 +131,11 @@ class CurateOptions(Options):
         most=0.99,
         alone=0.05,
     )
-    drop_outliers: bool = _MORE_LISTS.option("remove outliers from the list to keep", False)
+    drop_outliers: bool = _MORE_LISTS.option(
+        "leave outliers out of the list of videos to keep", False
+    )
     subset: int = _MORE_LISTS.option(
-        "number of most diverse videos to list (default: none)", 0, metavar="K", least=0
+        "size of the diverse subset to list (default: no subset)", 0, metavar="K", least=0
     )
     clusters: int = _MORE_LISTS.option("number of clusters", 20, metavar="K", least=1)
     seed: int = _MORE_LISTS.option("random seed for clustering", 0, least=0)
@@ -144,7 +147,7 @@ class CurateOptions(Options):
         "sce-video curate INDEX --out CURATED --overwrite",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 written; 1 written, but some videos could not be compared; 2 wrong usage.\n"
+        "Exit status: 0 written; 1 written, but some videos could not be compared; 2 usage error.\n"
         "More: docs/curate.md"
     )
 
@@ -272,7 +275,7 @@ class PredictOptions(Options):
         "sce-video predict CLASSIFIER long.mp4 --windows 2s --stride 0.5s --html segments.html",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 classified; 1 no file could be decoded; 2 wrong usage; 130 interrupted.\n"
+        "Exit status: 0 classified; 1 no file could be decoded; 2 usage error; 130 interrupted.\n"
         "More: docs/videos.md, docs/long_videos.md"
     )
 

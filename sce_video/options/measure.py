@@ -43,8 +43,8 @@ class EvaluateOptions(Options):
     all_files: bool = option(shared.ALL_FILES, False)
     protocols: tuple[str, ...] = option(
         f"protocols to compute: {', '.join(shared.PROTOCOLS)}, or metrics of your own. 'time' "
-        "also measures the accuracy on shuffled, reversed and still copies of the videos (default: "
-        "those in the recipe)",
+        "compares the accuracy with that on clips whose frames are shuffled, reversed or all equal "
+        "to the middle frame (default: the protocols in the recipe)",
         (),
         metavar="NAME",
         problem=shared.protocol_problem,
@@ -54,8 +54,8 @@ class EvaluateOptions(Options):
     random: bool = option("evaluate random weights instead of the network's", False)
     no_random: bool = option("do not evaluate random weights for comparison", False)
     out: str | None = option(
-        "JSON file for the results, a path or a URL (default: RUN/results.json, or for a model "
-        "work_dirs/MODEL/results.json)",
+        "JSON file for the results, a path or a URL (default: RUN/results.json or, for a "
+        "transformers or timm model, work_dirs/MODEL/results.json)",
         None,
         metavar="FILE",
     )
@@ -99,7 +99,8 @@ class TestOptions(Options):
 
     The command prints a table, and writes the results and their provenance to a JSON file. The file
     is results.json, or best.json for the epoch that the validation metric has selected (save_best
-    of the checkpoint hook). If the folder of a run contains both, both are tested.
+    of the checkpoint hook). If CHECKPOINT is the folder of a run that contains
+    both the last and the best checkpoint, both are tested.
     """
 
     __test__ = False  # keeps pytest from collecting this class
@@ -114,7 +115,7 @@ class TestOptions(Options):
         "folder for logs (default: work_dirs/CONFIG_NAME)", None, metavar="DIR"
     )
     out: str | None = option(
-        "JSON file for the results (default: results.json, or best.json for a selected epoch, in "
+        "JSON file for the results (default: results.json, or best.json for the best epoch, in "
         "the folder for logs)",
         None,
         metavar="FILE",
@@ -262,8 +263,8 @@ class LookOptions(Options):
         "number of clips per video, or of the key (default: only the centre clip)", None, least=1
     )
     at: float | None = option(
-        "time of the clip, in seconds; with --query, time of the query's clip (default: the "
-        "centre)",
+        "middle of the clip, in seconds from the start of the video; with --query, middle of the "
+        "query's clip (default: the middle of the video)",
         None,
         metavar="SECONDS",
         least=0,
@@ -314,7 +315,7 @@ class LookOptions(Options):
         "sce-video look RUN --query a.mp4 --key b.mp4 --out look.html",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 drawn; 1 some files could not be decoded; 2 wrong usage; 130 interrupted.\n"
+        "Exit status: 0 drawn; 1 some files could not be decoded; 2 usage error; 130 interrupted.\n"
         "More: docs/evaluate.md"
     )
 

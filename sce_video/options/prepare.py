@@ -19,10 +19,10 @@ class VerifyOptions(Options):
     The table lists files that are missing, bad, damaged, too short, listed more than once or, with
     --classes, labelled wrongly. Bad files cannot be opened, are truncated, take too long, contain
     frames that are too large, or are damaged in more than a tenth of their frames. Damaged files
-    are damaged in fewer frames. The table also lists files whose clock restarts, and files whose
-    extension or header does not match their content. The findings are recorded next to the table,
-    so the same command resumes an interrupted run, and different limits do not require decoding
-    again.
+    are damaged in fewer frames. The table also lists files whose timestamps restart or jump,
+    and files whose extension or header does not match their content. The findings are recorded next
+    to the table, so the same command resumes an interrupted run, and different limits do not
+    require decoding again.
     """
 
     source: str = option(
@@ -63,7 +63,7 @@ class VerifyOptions(Options):
         "sce-video verify VIDEOS --out report/videos.md",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 no problems; 1 problems; 2 wrong usage; 130 interrupted.\n"
+        "Exit status: 0 no problems; 1 problems; 2 usage error; 130 interrupted.\n"
         "More: docs/data.md, docs/jobs.md (clusters)"
     )
 
@@ -174,7 +174,7 @@ class RepackOptions(Options):
         "sce-video repack LIST --to videos.lance --ray auto",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 all done; 1 some files failed; 2 wrong usage or disk full; 130 "
+        "Exit status: 0 all done; 1 some files failed; 2 usage error or disk full; 130 "
         "interrupted.\nMore: docs/repack.md, docs/tables.md, docs/jobs.md (clusters)"
     )
 
@@ -242,7 +242,7 @@ class ImportOptions(Options):
     )
     more: ClassVar[str] = (
         "Credentials and endpoint of an object store come from the environment (AWS_...).\n"
-        "Exit status: 0 all done; 1 some files failed; 2 wrong usage or a table that cannot be "
+        "Exit status: 0 all done; 1 some files failed; 2 usage error or a table that cannot be "
         "written;\n130 interrupted.\nMore: docs/tables.md, docs/jobs.md (clusters)"
     )
 
@@ -273,7 +273,7 @@ class DoctorOptions(Options):
         "sce-video doctor --videos VIDEOS --out RUNS",
         "sce-video doctor --report --videos VIDEOS",
     )
-    more: ClassVar[str] = "Exit status: 0 ready; 1 something will fail; 2 wrong usage."
+    more: ClassVar[str] = "Exit status: 0 ready; 1 something will fail; 2 usage error."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ class ProbeOptions(Options):
 
     The files are written by sce-video embed, or contain the same arrays: features, labels and
     paths. The weight decay of the linear probe is selected on held-out training features. The
-    protocol time also needs features of altered clips, which 'sce-video test --dump' saves.
+    protocol "time" also needs features of shuffled, reversed and still clips, which
+    'sce-video test --dump' saves.
     """
 
     test: str = option("file of the features to evaluate", metavar="FILE.npz")
@@ -215,7 +216,7 @@ class FinetuneSplitsOptions(Options):
     """
 
     config: str = option(
-        "recipe that contains 'split = 1' and lists named *split1*", positional=True
+        "recipe that sets 'split = 1' and whose lists have 'split1' in their names", positional=True
     )
     splits: tuple[str, ...] = option("splits to train and test", ("1", "2", "3"), metavar="N")
     pretrained: str | None = option(

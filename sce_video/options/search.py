@@ -139,7 +139,7 @@ class SearchOptions(Options):
         "sce-video search --more-like LABEL --where \"camera = 'north'\" --index INDEX",
         "sce-video search --serve INDEX",
     )
-    more: ClassVar[str] = "Exit status: 0 searched; 2 wrong usage.\nMore: docs/search.md"
+    more: ClassVar[str] = "Exit status: 0 searched; 2 usage error.\nMore: docs/search.md"
 
     @property
     def folder(self) -> str:

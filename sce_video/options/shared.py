@@ -160,8 +160,8 @@ def _pattern_problem(text: str) -> str | None:
 
 
 GROUP_PATTERN = Spec(
-    "regular expression that is searched in each video's path. Its one capturing group, as in "
-    "person(\\d+), gives the group. A video is compared only with videos of other groups",
+    "regular expression to find in each video's path. Its one capturing group, as in "
+    "person(\\d+), names the video's group. A video is compared only with videos of other groups",
     metavar="REGEX",
     problem=_pattern_problem,
 )
@@ -191,11 +191,11 @@ DATASET = Spec(
     problem=_dataset_problem,
 )
 PAIRS = Spec(
-    "with the protocol time: also report the accuracy for pairs of opposite classes",
+    "with --protocols time: also report the accuracy for pairs of opposite classes",
     choices=("ssv2",),
 )
 FACTORS = Spec(
-    "with the protocol time: template that divides class names into parts, for example "
+    "with --protocols time: template that divides class names into parts, for example "
     "'{appearance}_{motion}'. The accuracy is also reported for each part",
     metavar="TEMPLATE",
 )
@@ -204,7 +204,7 @@ WORKERS = Spec(
 )
 MAX_VIEWS = Spec("maximum number of views that the network processes at a time", least=1)
 RAY = Spec(
-    "run on the Ray cluster at this address, or with 'auto' on the cluster that this machine "
+    "run on the Ray cluster at this address or, with 'auto', on the cluster that this machine "
     "belongs to. --workers then limits how many files are processed at a time (default: run on "
     "this machine)",
     metavar="ADDRESS",

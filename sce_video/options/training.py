@@ -64,7 +64,7 @@ TRACKERS = {
 #: Maximum seed that NumPy accepts.
 _MAX_SEED = 2**32 - 1
 #: Groups whose options are settings of a recipe.
-SETTINGS = Group("settings, chosen for your videos and this machine unless you give them")
+SETTINGS = Group("settings (chosen for your videos and this machine unless you set them)")
 DISTILLATION = Group("settings for --method distill")
 _STARTING_NETWORK = Group("starting from another network")
 _HELD_OUT = Group("held-out videos")
@@ -89,7 +89,8 @@ TRACK = Spec(
 )
 MIRROR = Spec(
     "folder in an object store, s3://BUCKET/RUN, to which checkpoints and logs are copied. If it "
-    "contains a newer run, --resume restores that run first (docs/tables.md)",
+    "contains a newer checkpoint of this run than RUN does, --resume downloads the checkpoint and "
+    "the logs first (docs/tables.md)",
     metavar="URL",
 )
 HELD_OUT_FOLD = replace(
@@ -156,9 +157,9 @@ class PretrainOptions(Options):
     )
     out: str = option(OUT)
     method: str | None = option(
-        "self-supervised method (default: distill with --teacher, or if efficientnet-lite0 is "
-        "installed, suits the videos and --from is not given; otherwise sce on a GPU, else simclr; "
-        "see docs/pretrain.md)",
+        "self-supervised method (default: distill if --teacher is given. Without --from, also "
+        "distill if the 'teacher' extra is installed and the short side of the videos is at least "
+        "112 pixels. Otherwise, sce on a GPU and simclr on a CPU. docs/pretrain.md lists exceptions)",
         None,
     )
     hours: float | None = option(HOURS, None)
@@ -269,7 +270,7 @@ class PretrainOptions(Options):
         "sce-video pretrain --out RUN --resume",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 trained; 2 wrong usage; 128 + n if signal n stopped the training.\n"
+        "Exit status: 0 trained; 2 usage error; 128 + n if signal n stopped the training.\n"
         "More: docs/pretrain.md, docs/encoders.md"
     )
 
@@ -367,8 +368,9 @@ class FinetuneOptions(Options):
     group_pattern: str | None = _HELD_OUT.option(
         shared.GROUP_PATTERN,
         None,
-        help="without --test: regular expression that is searched in each video's path. Its one "
-        "capturing group, as in person(\\d+), gives the group. Groups are held out as a whole",
+        help="regular expression to find in each video's path. Its one capturing group, as in "
+        "person(\\d+), names the video's group. The videos of a group stay together when the "
+        "routes are compared and, without --test, when videos are held out for the test",
     )
     group_column: str | None = _HELD_OUT.option(shared.GROUP_COLUMN, None)
     fold_column: str | None = _HELD_OUT.option(HELD_OUT_FOLD, None)
@@ -417,7 +419,7 @@ class FinetuneOptions(Options):
         "sce-video finetune --out RUN --resume",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 trained and tested; 2 wrong usage; 128 + n if signal n stopped the "
+        "Exit status: 0 trained and tested; 2 usage error; 128 + n if signal n stopped the "
         "training.\nMore: docs/videos.md. To use the classifier: sce-video predict RUN VIDEOS"
     )
 
@@ -487,8 +489,9 @@ class TrainOptions(Options):
         "use deterministic algorithms where they exist, although they are slower", False
     )
     auto_scale_lr: bool = option(
-        "scale the learning rate with the batch size, in configs of other projects. Our own "
-        "recipes already state whether to scale it",
+        "scale the learning rate with the batch size, for configs of other projects that set "
+        "auto_scale_lr.base_batch_size. It is not needed for the shipped recipes, which already "
+        "state whether to scale it",
         False,
     )
     cfg_options: tuple[str, ...] = option(
@@ -522,7 +525,7 @@ class TrainOptions(Options):
         "sce-video train sce_r3d18_folder --cfg-options model.tau_m=0.07 --print",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 trained; 2 wrong usage; 128 + n if signal n stopped the training.\n"
+        "Exit status: 0 trained; 2 usage error; 128 + n if signal n stopped the training.\n"
         "More: docs/gpus.md, docs/pretrain.md"
     )
 
@@ -579,7 +582,7 @@ class SweepOptions(Options):
         "work_dirs/ablations --nproc 8",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 all done; 1 some steps failed; 2 wrong usage; 130 interrupted.\n"
+        "Exit status: 0 all done; 1 some steps failed; 2 usage error; 130 interrupted.\n"
         "More: docs/reproduce.md"
     )
 

@@ -80,15 +80,15 @@ _CUT = (
 def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
     """Choose a method, and return it with a clause that explains the choice.
 
-    ``given`` contains the names of the settings that the user gave. Within minutes on a CPU, SimCLR
-    and LeJEPA learn most, and SimCLR varies less over seeds (docs/results.md, "Which method?").
-    Longer runs need a GPU. The paper's results for such runs are SCE's. With their small batches,
-    SimCLR is at a disadvantage, because its negatives come from the batch.
+    ``given`` contains the names of the settings that the user gave. In a few minutes on a CPU,
+    SimCLR and LeJEPA learn the most, and SimCLR varies less over seeds (docs/results.md,
+    "Which method?"). Longer runs need a GPU. The paper's results for such runs are SCE's. With
+    their small batches, SimCLR is at a disadvantage, because its negatives come from the batch.
     """
     if "queue" in given or "momentum" in given:
         return "sce", ", which has the given settings"
     if machine.gpu is None:
-        return "simclr", ", which learns most within minutes without a GPU"
+        return "simclr", ", which learns the most in a few minutes on a CPU"
     return "sce", ", as in the paper"
 
 

@@ -304,7 +304,7 @@ class _Pretraining:
         chosen = choose_settings(facts, self.machine, given, own)
         if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
             recipe = LARGE_RECIPE  # this recipe has the paper's clip size and views
-        rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{self.road.why}")}
+        rows = {"recipe": Choice("recipe", recipe, f"for --method {method}{self.road.why}")}
         if start is not None:
             del chosen["width"]  # the network has its own width
             rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())

@@ -22,7 +22,7 @@ from sce_video.engine.run_json import (
 from sce_video.reporting.result_files import collect_results
 
 CHOICES = (
-    Choice("recipe", "sce_r3d18_folder_small", "of --method sce"),
+    Choice("recipe", "sce_r3d18_folder_small", "for --method sce"),
     Choice("width", 8, "two  spaces"),
     Choice("predictor", None, "600 steps"),
     Choice("teacher", "runs/a  b\udcff", "given"),
@@ -42,7 +42,7 @@ def test_what_is_written_is_read(tmp_path):
 def test_the_terminal_shows_columns():
     assert PLAN.lines() == [
         "36 videos",
-        "  recipe     sce_r3d18_folder_small  of --method sce",
+        "  recipe     sce_r3d18_folder_small  for --method sce",
         "  width      8                       two  spaces",
         "  predictor  None                    600 steps",
         "  teacher    runs/a  b\udcff              given",

@@ -149,7 +149,7 @@ def test_notes_name_what_is_unusual():
 def test_the_method_is_that_of_the_settings_and_of_the_machine():
     gpu = Machine(8, "H100", 80.0)
     assert [default_method(m, ())[0] for m in (Machine(2), gpu)] == ["simclr", "sce"]
-    assert default_method(Machine(2), ())[1] == ", which learns most within minutes without a GPU"
+    assert default_method(Machine(2), ())[1] == ", which learns the most in a few minutes on a CPU"
     for name in ("queue", "momentum"):
         method, why = default_method(Machine(2), {name: 8, "frames": 4})
         assert method == "sce" and "given" in why

@@ -74,19 +74,29 @@ def read_moment(
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Draw persons and their actions.")
+    parser = argparse.ArgumentParser(
+        description="Draw boxes around people, with their predicted actions."
+    )
     parser.add_argument("config", help="a recipe of configs/downstream/detection")
     parser.add_argument("checkpoint", help="a checkpoint trained by this recipe")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--key", metavar="VIDEO_ID,SECOND", help="a key frame of the test list")
     what.add_argument("--video", help="a video of your own")
-    parser.add_argument("--at", type=float, help="second of your video")
+    parser.add_argument("--at", type=float, help="with --video: time of the frame, in seconds")
     parser.add_argument(
-        "--boxes", nargs="+", default=[], metavar="X1,Y1,X2,Y2", help="persons, from 0 to 1"
+        "--boxes",
+        nargs="+",
+        default=[],
+        metavar="X1,Y1,X2,Y2",
+        help="with --video: boxes of people, as fractions of the frame's width and height",
     )
-    parser.add_argument("--out", required=True, help=".png or .jpg, or .mp4")
+    parser.add_argument(
+        "--out", required=True, help="file to write: .png or .jpg for one frame, .mp4 for a video"
+    )
     parser.add_argument("--actions", help="ava_actions.json (default: the config's)")
-    parser.add_argument("--top", type=int, default=3, help="actions of each person")
+    parser.add_argument(
+        "--top", type=int, default=3, help="number of actions for each person (default: 3)"
+    )
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="KEY=VALUE")
     return parser.parse_args(argv)
 

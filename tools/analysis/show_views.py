@@ -25,9 +25,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Draw the augmented training views of a config.")
     parser.add_argument("config", help="path of a config file")
     parser.add_argument("--out", required=True, help="image to write, .png, .jpg, .pdf, ...")
-    parser.add_argument("--num", type=int, default=4, help="videos to show (4)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the augmentation (0)")
-    parser.add_argument("--frames", type=int, default=8, help="frames to show of a view (8)")
+    parser.add_argument("--num", type=int, default=4, help="number of videos (default: 4)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
+    parser.add_argument(
+        "--frames", type=int, default=8, help="number of frames per view (default: 8)"
+    )
     parser.add_argument(
         "--cfg-options",
         nargs="+",

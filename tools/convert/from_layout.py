@@ -35,7 +35,7 @@ _READERS = {"torchvision": from_torchvision, "eztorch": from_eztorch}
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Convert a network of another code base.")
+    parser = argparse.ArgumentParser(description="Convert a network from another code base.")
     parser.add_argument("src", type=Path, help="checkpoint of that code base")
     parser.add_argument("dst", type=Path, help="file to write")
     parser.add_argument(
@@ -43,7 +43,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--prefix", help="prefix of the network's names in SRC (default: detected)")
     parser.add_argument(
-        "--add-prefix", default="", help="prefix of the names in DST, e.g. backbone."
+        "--add-prefix", default="", help="prefix of the names in DST, with its dot: 'backbone.'"
     )
     return parser.parse_args(argv)
 

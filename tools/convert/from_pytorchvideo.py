@@ -23,12 +23,14 @@ from sce_video.utils.command import command
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Convert pytorchvideo's ResNet3D to our names.")
+    parser = argparse.ArgumentParser(
+        description="Convert a checkpoint of pytorchvideo's ResNet3D to sce_video's layout."
+    )
     parser.add_argument("src", type=Path, help="checkpoint in pytorchvideo's layout")
     parser.add_argument("dst", type=Path, help="file to write")
     parser.add_argument("--prefix", help="prefix of blocks.0 in SRC (default: detected)")
     parser.add_argument(
-        "--add-prefix", default="", help="prefix of the names in DST, e.g. backbone."
+        "--add-prefix", default="", help="prefix of the names in DST, with its dot: 'backbone.'"
     )
     return parser.parse_args(argv)
 

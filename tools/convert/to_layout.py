@@ -26,7 +26,7 @@ from sce_video.utils.command import command
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Write a ResNet for another code base.")
+    parser = argparse.ArgumentParser(description="Convert a ResNet for another code base.")
     parser.add_argument("src", type=Path, help="checkpoint, or folder with a pretrained network")
     parser.add_argument("dst", type=Path, help="file to write")
     parser.add_argument("--layout", choices=LAYOUTS, required=True, help="code base to write for")

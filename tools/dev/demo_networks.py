@@ -1,9 +1,9 @@
-"""Train the two small networks in the package: ``--from demo``, ``--checkpoint demo``.
+"""Train the two small networks that the package contains, "demo" and "demo-sce".
 
     python tools/dev/demo_networks.py [--smoke] [--out sce_video/published/networks]
 
-The script generates the toy actions of the quickstart and pretrains with SimCLR ("demo") and SCE
-("demo-sce"). It writes each network as a folder of float16 weights, config and card, evaluates what
+The script generates the toy actions of the quickstart and pretrains with SimCLR (demo) and SCE
+(demo-sce). It writes each network as a folder of float16 weights, config and card, evaluates what
 was written, and adds ``SHA256SUMS``. This takes about half an hour on two CPU cores.
 """
 

@@ -35,7 +35,7 @@ def licence(package: importlib.metadata.Distribution) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--markdown", action="store_true", help="a table for a page")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     form = "| {} | {} | {} |" if parser.parse_args(argv).markdown else "{:<28} {:<12} {}"
     packages = {p.metadata["Name"].lower(): p for p in importlib.metadata.distributions()}
     wrong = []

@@ -112,8 +112,8 @@ def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tup
 
 HMDB51 = Downloads(
     """\
-  hmdb51_org/brush_hair/April_09_brush_hair_u_nm_np1_ba_goo_0.avi   (hmdb51_org.rar, and the
-                                                     archives of all classes in it, in hmdb51_org/)
+  hmdb51_org/brush_hair/April_09_brush_hair_u_nm_np1_ba_goo_0.avi   (unpack hmdb51_org.rar, and
+                                                then the archive of each class, into hmdb51_org/)
   testTrainMulti_7030_splits/brush_hair_test_split{1,2,3}.txt       (test_train_splits.rar)""",
     lists=("testTrainMulti_7030_splits",),
     files=("hmdb51_org",),
@@ -165,7 +165,7 @@ def read_hmdb51(root: Path, annotations: Folder = None) -> OfficialLists:
 
 SSV2 = Downloads(
     """\
-  20bn-something-something-v2/78687.webm              (the parts of the download, joined, unpacked)
+  20bn-something-something-v2/78687.webm              (join the parts of the download, and unpack)
   labels/something-something-v2-train.json            (the labels; or directly in the folder, or
   labels/something-something-v2-validation.json        without the prefix: labels/train.json, ...)
   labels/something-something-v2-labels.json""",
