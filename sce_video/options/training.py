@@ -159,7 +159,7 @@ class PretrainOptions(Options):
     method: str | None = option(
         "self-supervised method (default: distill if --teacher is given. Without --from, also "
         "distill if the 'teacher' extra is installed and the short side of the videos is at least "
-        "112 pixels. Otherwise, sce on a GPU and simclr on a CPU. docs/pretrain.md lists exceptions)",
+        "112 pixels. Otherwise, sce on a GPU, and simclr on a CPU. Exceptions: docs/pretrain.md)",
         None,
     )
     hours: float | None = option(HOURS, None)
