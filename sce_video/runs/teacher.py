@@ -26,7 +26,7 @@ from sce_video.engine.checkpoint import file_sha256
 from sce_video.inference.clip_features import NetworkPerClip, clip_network
 from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.features import Features, join_features, read_features, write_features
-from sce_video.inference.model import VideoModel, build_model, load_model
+from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
 from sce_video.inference.network_input import ViewOptions
 from sce_video.models.algorithms.distill import TeacherClip
 from sce_video.options.training import OBJECTIVES
@@ -202,7 +202,8 @@ class StoredFeatures:
     """Teacher's features of K clips per training video, and the file that contains them."""
 
     def __init__(self, cfg: Config, clip: StudentClip) -> None:
-        self.teacher, self.file = cfg.teacher_checkpoint, Path(cfg.work_dir, TEACHER_FEATURES)
+        self.teacher = checkpoint_of(cfg.teacher_checkpoint)
+        self.file = Path(cfg.work_dir, TEACHER_FEATURES)
         self.clip, self.clips = clip, clip.fixed
         self.workers = at(cfg, "train_dataloader.num_workers") or 0
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})

@@ -7,19 +7,21 @@ import shutil
 import sys
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 from helpers.recipes import small_recipe
 from helpers.run_tool import run_gloo
+from helpers.timm_folders import save_timm
 from helpers.tiny_encoder import CONFIG, NUM_FRAMES, save_tiny, tiny_backbone, write_lossless
 from helpers.training import Recorder, make_videos, planned_pretraining, train
 
 from sce_video.commands.main import main
 from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.features import read_features, write_features
-from sce_video.inference.model import load_model
+from sce_video.inference.model import checkpoint_of, load_model
 from sce_video.models.backbones import ResNet2d
 from sce_video.pages.run_record import read_scalars
 from sce_video.runs import launch, teacher
@@ -97,6 +99,20 @@ def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_pa
     )
     again = prepare_teacher(config(videos, tmp_path / "classifier.pth", tmp_path))
     assert torch.equal(again._features, stored)
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="no timm")
+def test_a_third_party_model_teaches_by_its_name(videos, tmp_path, monkeypatch):
+    """A config may name what every command accepts, and its features are stored, too."""
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
+    save_timm(tmp_path / "model", "resnet18")
+    name = f"hf:{tmp_path / 'model'}"
+    cfg = config(videos, name, tmp_path / "run", clips=1)
+    named = prepare_teacher(cfg)._features
+    checkpoint = checkpoint_of(name)
+    assert cfg.model.teacher_channels == load_model(checkpoint).feature_size
+    imported = prepare_teacher(config(videos, checkpoint, tmp_path / "other", clips=1))._features
+    assert torch.equal(named, imported) and named.abs().max() > 0
 
 
 def test_features_of_frames_have_the_features_of_clips_as_their_mean(videos, network, tmp_path):
