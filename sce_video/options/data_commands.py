@@ -93,7 +93,8 @@ class PrepareOptions(Options):
     name: str = option("name of the dataset", positional=True, metavar="NAME")
     root: str = option("folder of the dataset", positional=True, metavar="ROOT")
     out: str | None = option(
-        "folder for the lists, in which paths stay relative to ROOT (default: ROOT)",
+        "folder for the lists, in which paths stay relative to ROOT (default: ROOT, or ROOT/lists "
+        "for image datasets of the transfer protocols)",
         None,
         metavar="DIR",
     )
@@ -113,7 +114,7 @@ class PrepareOptions(Options):
         least=1,
     )
     test: bool = _DATASET.option(
-        "also write a list of the videos in the folder test, from test.csv", False
+        "also write k400_test.txt, from test.csv and the videos in test/", False
     )
     k200: bool = _DATASET.option(
         "also write lists of the 200 classes in Mini-Kinetics-200 (Xie et al. 2018)", False
@@ -146,7 +147,9 @@ class PrepareOptions(Options):
         "minimum score of a detection", 0.9, metavar="SCORE", least=0, most=1
     )
     unannotated: bool = _DATASET.option(
-        "also list the seconds of val that have no ground truth, as SlowFast does", False
+        "also add the seconds of val that have detections but no ground truth, so that these "
+        "detections count as false positives, as in SlowFast",
+        False,
     )
     skip_frameless: bool = _DATASET.option(
         "leave out key frames beyond the end of their video, instead of raising an error", False

@@ -181,8 +181,8 @@ class IndexOptions(Options):
         "sce-video index VIDEOS --out INDEX --check",
     )
     more: ClassVar[str] = (
-        "Exit status: 0 built, even if some files are unreadable; 1 damaged (--check); 2 wrong "
-        "usage;\n130 interrupted.\nMore: docs/search.md, docs/long_videos.md, docs/jobs.md"
+        "Exit status: 0 built, even if some files are unreadable; 1 damaged (--check); 2 usage "
+        "error;\n130 interrupted.\nMore: docs/search.md, docs/long_videos.md, docs/jobs.md"
     )
 
     def check(self) -> None:

@@ -97,7 +97,7 @@ class CurateOptions(Options):
     copies: tuple[str, ...] = _NEAR_DUPLICATES.option(
         "kinds of edited copies to search for: mirrored, parts (crops down to 40 % of a side, and "
         "picture in picture), speed (0.8 to 1.25 times), short (the videos share as little as a "
-        "sixth of the shorter one), late (what they share may lie after the first minute), or all "
+        "sixth of the shorter one), late (copies after the first minute of a video), or all "
         "(default: none)",
         (),
         metavar="KIND",

@@ -67,7 +67,7 @@ class EvaluateOptions(Options):
         "sce-video evaluate RUN --gallery A --test B --protocols time",
         "sce-video evaluate RUN --test VIDEOS --protocols rankme lidar   # without labels",
     )
-    more: ClassVar[str] = "More: docs/videos.md, docs/metrics.md"
+    more: ClassVar[str] = "More: docs/evaluate.md, docs/metrics.md"
 
     @property
     def grouped(self) -> bool:
@@ -99,8 +99,8 @@ class TestOptions(Options):
 
     The command prints a table, and writes the results and their provenance to a JSON file. The file
     is results.json, or best.json for the epoch that the validation metric has selected (save_best
-    of the checkpoint hook). If CHECKPOINT is the folder of a run that contains
-    both the last and the best checkpoint, both are tested.
+    of the checkpoint hook). If CHECKPOINT is the folder of a run that contains both the last and
+    the best checkpoint, both are tested.
     """
 
     __test__ = False  # keeps pytest from collecting this class

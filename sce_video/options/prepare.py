@@ -88,12 +88,13 @@ _PRESETS = (
 class RepackOptions(Options):
     """Re-encode videos with a smaller frame size and only key frames, for fast random access.
 
-    The command writes the videos to DST under their relative paths, with the extension .mp4. It
-    also writes the list with the new paths, a report with sizes and PSNR (LIST.repack.json) and a
-    list of the files that failed (LIST.failed.txt). With --to, every video becomes a table row
-    instead of a file. All frames are kept, a variable frame rate becomes constant, rotation is
-    applied, and audio is dropped. With --keyint, not every frame is a key frame. Every output is
-    decoded and compared with its source before it is moved to its final path.
+    The command writes the videos to DST under their relative paths, with the extension .mp4. If
+    SRC is a list, the command also writes this list with the new paths. It writes a report with
+    sizes and PSNR (LIST.repack.json) and a list of the files that failed (LIST.failed.txt). With
+    --to, every video becomes a table row instead of a file. All frames are kept, a variable frame
+    rate becomes constant, rotation is applied, and audio is dropped. With --keyint, not every frame
+    is a key frame. Every output is decoded and compared with its source before it is moved to its
+    final path.
     """
 
     source: str = option(

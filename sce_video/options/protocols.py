@@ -146,7 +146,7 @@ class FuseScoresOptions(Options):
 class TransferOptions(Options):
     """Measure how well image features transfer, with linear classifiers or with SVMs on VOC2007.
 
-    The features are read from files that sce-video embed writes for the lists of sce-video prepare.
+    The command reads features that sce-video embed has computed for the lists of sce-video prepare.
     'linear' is the many-shot protocol, which fits logistic regression. Its C is chosen on the
     validation split, or on a fifth of the training images if the dataset has none. 'svm' is the
     low-shot protocol, which fits one SVM per class of VOC2007. Test images are used only for the
@@ -212,7 +212,7 @@ class FinetuneSplitsOptions(Options):
     WORK_DIR/split<N>/results.json, and their mean to WORK_DIR/splits.json. These are the results of
     the last epoch of each split. If the recipe keeps the best epoch (save_best), split<N>/best.json
     and the entry "best" in splits.json contain the results of the best epoch. The recipes select it
-    on the test videos, as the authors' code does.
+    on the test videos, as the code of the paper's authors does.
     """
 
     config: str = option(

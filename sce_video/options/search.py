@@ -81,7 +81,7 @@ class SearchOptions(Options):
         metavar="CONDITION",
     )
     columns: str | None = _INDEX.option(
-        "CSV file with a header line, the column path and the columns that --where uses (default: "
+        "CSV file whose header names the column path and the columns that --where uses (default: "
         "INDEX/columns.csv, if it exists)",
         None,
         metavar="CSV",

@@ -89,8 +89,8 @@ TRACK = Spec(
 )
 MIRROR = Spec(
     "folder in an object store, s3://BUCKET/RUN, to which checkpoints and logs are copied. If it "
-    "contains a newer checkpoint of this run than RUN does, --resume downloads the checkpoint and "
-    "the logs first (docs/tables.md)",
+    "contains a newer checkpoint of this run than the local folder does, --resume without a value "
+    "downloads the checkpoint and the logs first (docs/tables.md)",
     metavar="URL",
 )
 HELD_OUT_FOLD = replace(
@@ -256,7 +256,8 @@ class PretrainOptions(Options):
     )
     objective: str | None = DISTILLATION.option(
         "target that the student learns: the teacher's features of whole clips (cosine), of "
-        "positions (tokens) or of frames (frames), or its similarities to other videos (relations)",
+        "positions (tokens) or of frames (frames), or the similarities of these features between "
+        "videos (relations)",
         None,
         choices=OBJECTIVES,
     )
@@ -466,8 +467,9 @@ class TrainOptions(Options):
         "folder for logs and checkpoints (default: work_dirs/CONFIG_NAME)", None, metavar="DIR"
     )
     resume: str | None = option(
-        "run or checkpoint to continue, using the network that is recorded in it. Without a value, "
-        "continue from the newest checkpoint in the work folder",
+        "run or checkpoint to continue. Without a value, continue from the newest checkpoint in "
+        "the work folder. The settings of the network and of the training views come from the "
+        "checkpoint instead of CONFIG",
         None,
         metavar="RUN",
         alone=NEWEST,
@@ -565,7 +567,7 @@ class SweepOptions(Options):
     jobs: int = option("number of pretraining runs at a time", 1, least=1)
     nproc: int = option("number of processes per step, one for each GPU", 1, least=1)
     shard: str = option(
-        "run only part I of N of the pretraining runs",
+        "run only part I of N of the pretraining runs and their evaluations",
         "1/1",
         metavar="I/N",
         problem=shared.matching(r"\d{1,9}/\d{1,9}", "must be I/N, such as 2/4"),

@@ -91,7 +91,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="with --video: boxes of people, as fractions of the frame's width and height",
     )
     parser.add_argument(
-        "--out", required=True, help="file to write: .png or .jpg for one frame, .mp4 for a video"
+        "--out",
+        required=True,
+        help="file to write: .png or .jpg for the frame, .mp4 for two seconds around it",
     )
     parser.add_argument("--actions", help="ava_actions.json (default: the config's)")
     parser.add_argument(

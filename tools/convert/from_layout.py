@@ -41,7 +41,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--layout", choices=[*VIDEO_LAYOUTS, *_READERS], required=True, help="code base of SRC"
     )
-    parser.add_argument("--prefix", help="prefix of the network's names in SRC (default: detected)")
+    parser.add_argument("--prefix", help="prefix of the parameter names in SRC (default: detected)")
     parser.add_argument(
         "--add-prefix", default="", help="prefix of the names in DST, with its dot: 'backbone.'"
     )

@@ -28,7 +28,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("src", type=Path, help="checkpoint in pytorchvideo's layout")
     parser.add_argument("dst", type=Path, help="file to write")
-    parser.add_argument("--prefix", help="prefix of blocks.0 in SRC (default: detected)")
+    parser.add_argument("--prefix", help="prefix of the parameter names in SRC (default: detected)")
     parser.add_argument(
         "--add-prefix", default="", help="prefix of the names in DST, with its dot: 'backbone.'"
     )
