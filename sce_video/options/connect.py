@@ -53,8 +53,9 @@ class EncoderOptions(Options):
     )
     out: str = option("folder of the new run", metavar="RUN")
     pool: str | None = option(
-        "how features are pooled into one representation. Values with '+' combine the frames of an "
-        f"image network (default: as in the model; for image networks {DEFAULT_FRAME_POOL})",
+        "how features are pooled into one representation. concat and values with '+' combine the "
+        "frames of an image network (default: as in the model; for image networks "
+        f"{DEFAULT_FRAME_POOL})",
         None,
         choices=tuple(dict.fromkeys((*POOLS, *FRAME_POOLS))),
     )

@@ -85,9 +85,9 @@ def check_name(name: str) -> None:
 class PrepareOptions(Options):
     """Write the annotation lists of a dataset from its unpacked official downloads.
 
-    Every file is opened once. The command prints a table that compares the numbers of files with
-    the published ones. Missing and unreadable files are left out of the lists, and are listed in
-    missing_NAME.txt and unreadable_NAME.txt.
+    The command checks that every file can be opened, and prints a table that compares the numbers
+    of files with the published ones. Missing and unreadable files are left out of the lists, and
+    are listed in missing_NAME.txt and unreadable_NAME.txt.
     """
 
     name: str = option("name of the dataset", positional=True, metavar="NAME")
@@ -123,13 +123,14 @@ class PrepareOptions(Options):
         "like --k200, but with the classes in this file, one per line", None, metavar="FILE"
     )
     k200_ids: tuple[str, ...] | None = _DATASET.option(
-        "with --k200: files of the YouTube ids to which the lists are limited, one per line, such "
-        "as train_ytid_list.txt and val_ytid_list.txt from the authors of Mini-Kinetics-200",
+        "with --k200 or --k200-classes: files of the YouTube ids to which the lists are limited, "
+        "one per line, such as train_ytid_list.txt and val_ytid_list.txt from the authors of "
+        "Mini-Kinetics-200",
         None,
         metavar=("TRAIN", "VAL"),
     )
     segments: bool = _DATASET.option(
-        "write segments.csv for sce-video repack instead of lists", False
+        "instead of lists, write segments.csv for sce-video repack", False
     )
     imagenet100: bool = _DATASET.option("write only lists of the 100 classes in ImageNet100", False)
     frames: str | None = _DATASET.option(

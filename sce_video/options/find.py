@@ -116,7 +116,7 @@ class CurateOptions(Options):
         least=1,
     )
     neighbours: int = _NEAR_DUPLICATES.option(
-        "number of candidates that each video is compared with: K nearest by features, and K by "
+        "compare each video with the K nearest videos by features, and with the K nearest by "
         "frames",
         20,
         metavar="K",
@@ -211,7 +211,7 @@ class PredictOptions(Options):
     top: int = option("number of classes per video", 3, least=1)
     views: str | None = option(
         "number of views, for example 10x3, or 1x1 for the highest speed (default: as in the test "
-        "config of the checkpoint)",
+        "config of the checkpoint; with --windows, as many clips as cover a window, and 1 crop)",
         None,
         metavar="CLIPSxCROPS",
         problem=shared.matching(

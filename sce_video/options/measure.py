@@ -121,7 +121,8 @@ class TestOptions(Options):
         metavar="FILE",
     )
     dump: str | None = option(
-        "file for the scores (used by sce-video fuse-scores) or for the evaluated features",
+        "file for the class scores of a classifier (for sce-video fuse-scores), or for the "
+        "features of a network without a classifier",
         None,
         metavar="FILE.npz",
     )
@@ -191,7 +192,8 @@ class ReportOptions(Options):
         least=0,
     )
     features: str | None = _RUN_PAGE.option(
-        "features for the map, written by sce-video embed with a checkpoint of this run",
+        "features to draw in the map of the page, written by sce-video embed with a checkpoint of "
+        "this run",
         None,
         metavar="FILE.npz",
     )
@@ -260,7 +262,10 @@ class LookOptions(Options):
         problem=shared.matching(_ends_with(".png", ".html"), "must end in .png or .html"),
     )
     clips: int | None = option(
-        "number of clips per video, or of the key (default: only the centre clip)", None, least=1
+        "number of clips per video, or of the key (default: only the centre clip; for an image "
+        "network, --frames clips)",
+        None,
+        least=1,
     )
     at: float | None = option(
         "middle of the clip, in seconds from the start of the video; with --query, middle of the "

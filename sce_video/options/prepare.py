@@ -18,11 +18,11 @@ class VerifyOptions(Options):
 
     The table lists files that are missing, bad, damaged, too short, listed more than once or, with
     --classes, labelled wrongly. Bad files cannot be opened, are truncated, take too long, contain
-    frames that are too large, or are damaged in more than a tenth of their frames. Damaged files
-    are damaged in fewer frames. The table also lists files whose timestamps restart or jump,
-    and files whose extension or header does not match their content. The findings are recorded next
-    to the table, so the same command resumes an interrupted run, and different limits do not
-    require decoding again.
+    frames that are too large, or are damaged in more than a tenth of their frames. Files with fewer
+    damaged frames are listed as damaged. The table also lists files whose timestamps restart or
+    jump, and files whose extension or header does not match their content. The findings are
+    recorded next to the table, so the same command resumes an interrupted run, and different limits
+    do not require decoding again.
     """
 
     source: str = option(
@@ -88,13 +88,13 @@ _PRESETS = (
 class RepackOptions(Options):
     """Re-encode videos with a smaller frame size and only key frames, for fast random access.
 
-    The command writes the videos to DST under their relative paths, with the extension .mp4. If
-    SRC is a list, the command also writes this list with the new paths. It writes a report with
-    sizes and PSNR (LIST.repack.json) and a list of the files that failed (LIST.failed.txt). With
-    --to, every video becomes a table row instead of a file. All frames are kept, a variable frame
-    rate becomes constant, rotation is applied, and audio is dropped. With --keyint, not every frame
-    is a key frame. Every output is decoded and compared with its source before it is moved to its
-    final path.
+    The command writes the videos to DST under their relative paths, with the extension .mp4. It
+    also writes a report with sizes and PSNR (repack.json) and a list of the files that failed
+    (failed.txt). If SRC is a list, its name precedes these names, and the list itself is written
+    with the new paths. With --to, every video becomes a table row instead of a file. A variable
+    frame rate becomes constant, which may repeat or drop frames. Rotation is applied, and audio is
+    dropped. With --keyint, not every frame is a key frame. Every output is decoded and compared
+    with its source before it is moved to its final path.
     """
 
     source: str = option(

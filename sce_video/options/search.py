@@ -26,9 +26,9 @@ _PAGE = Group("search page in the browser, instead of a query")
 class SearchOptions(Options):
     """Find the videos in an index that are most similar to examples or to a text.
 
-    The command prints a table, and writes a result page with frames and players to a new file,
-    INDEX/queries/VIDEO.html. No labels are needed. With --serve, it opens a local page on which you
-    can search and label the videos in the index.
+    The command prints a table. If the query contains an example, it also writes a result page with
+    frames and players to a new file, INDEX/queries/VIDEO.html. No labels are needed. With --serve,
+    it opens a local page on which you can search and label the videos in the index.
     """
 
     video: tuple[str, ...] = option(

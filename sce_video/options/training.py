@@ -94,7 +94,9 @@ MIRROR = Spec(
     metavar="URL",
 )
 HELD_OUT_FOLD = replace(
-    shared.FOLD_COLUMN, help=f"{shared.FOLD_COLUMN.help}. NAME=VALUE holds out that fold"
+    shared.FOLD_COLUMN,
+    help="column of the CSV file that assigns each video to a fold. NAME=VALUE holds out the fold "
+    "VALUE, and NAME alone holds out the first fold",
 )
 CLIP_DURATION = Spec("length of a clip, in seconds", above=0)
 FRAMES = Spec("number of frames per clip", least=1)
@@ -246,7 +248,10 @@ class PretrainOptions(Options):
     workers: int | None = SETTINGS.option(DECODERS, None)
     seed: int | None = SETTINGS.option(SEED, None)
     teacher: str | None = DISTILLATION.option(
-        "frozen teacher network: a run, a checkpoint, hf:NAME or NAME:POOL", None, metavar="SOURCE"
+        "frozen teacher network: a run, a checkpoint, hf:NAME or efficientnet-lite0, optionally "
+        "with :POOL",
+        None,
+        metavar="SOURCE",
     )
     teacher_clips: int | None = DISTILLATION.option(
         "number of clips per video for which the teacher's features are computed once, before "
@@ -256,8 +261,8 @@ class PretrainOptions(Options):
     )
     objective: str | None = DISTILLATION.option(
         "target that the student learns: the teacher's features of whole clips (cosine), of "
-        "positions (tokens) or of frames (frames), or the similarities of these features between "
-        "videos (relations)",
+        "positions (tokens) or of frames (frames), or the similarities between videos, according "
+        "to the teacher's features of clips (relations)",
         None,
         choices=OBJECTIVES,
     )
@@ -379,7 +384,8 @@ class FinetuneOptions(Options):
     resume: bool = _RESUMING.option(RESUME, False)
     overwrite: bool = _RESUMING.option(OVERWRITE, False)
     frozen: int | None = SETTINGS.option(
-        "number of stages to freeze; -1 trains the whole network, and 4 freezes it completely",
+        "number of stages to freeze; -1 freezes nothing, 0 freezes only the stem or the "
+        "embeddings, and 4 freezes the whole network",
         None,
         least=-1,
         most=4,
@@ -456,8 +462,9 @@ class TrainOptions(Options):
     On Ctrl-C, SIGTERM or SIGHUP (a closed terminal), the command completes the current step, writes
     a checkpoint and exits with status 130, 143 or 129. To continue from there, add --resume. After
     a second Ctrl-C, it stops immediately, without a checkpoint. On SIGUSR1, it also completes the
-    step, and then requeues the Slurm job. If torchrun or Slurm restarts a run, it resumes
-    automatically. To train with several processes, use 'bash tools/dist_train.sh CONFIG NPROC ...'.
+    step and writes a checkpoint, and then requeues the Slurm job. If torchrun or Slurm restarts a
+    run, it resumes automatically. To train with several processes, use 'bash tools/dist_train.sh
+    CONFIG NPROC ...'.
     """
 
     config: str = option(
@@ -556,8 +563,12 @@ class SweepOptions(Options):
         least=0,
         most=_MAX_SEED,
     )
-    points: tuple[str, ...] = option("run only these rows of the table", (), metavar="NAME")
-    columns: tuple[str, ...] = option("run only these columns of the table", (), metavar="NAME")
+    points: tuple[str, ...] = option(
+        "run only these points (rows of the table)", (), metavar="NAME"
+    )
+    columns: tuple[str, ...] = option(
+        "run only the evaluations in these columns of the table", (), metavar="NAME"
+    )
     pretrain_options: tuple[str, ...] = option(
         shared.CHANGES, (), help="change config values of every pretraining step"
     )

@@ -95,7 +95,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         required=True,
         help="file to write: .png or .jpg for the frame, .mp4 for two seconds around it",
     )
-    parser.add_argument("--actions", help="ava_actions.json (default: the config's)")
+    parser.add_argument(
+        "--actions", help="path of ava_actions.json (default: the one in the config)"
+    )
     parser.add_argument(
         "--top", type=int, default=3, help="number of actions for each person (default: 3)"
     )

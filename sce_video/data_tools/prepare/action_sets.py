@@ -166,7 +166,7 @@ def read_hmdb51(root: Path, annotations: Folder = None) -> OfficialLists:
 SSV2 = Downloads(
     """\
   20bn-something-something-v2/78687.webm              (join the parts of the download, and unpack)
-  labels/something-something-v2-train.json            (the labels; or directly in the folder, or
+  labels/something-something-v2-train.json            (the labels; or directly in ROOT, or
   labels/something-something-v2-validation.json        without the prefix: labels/train.json, ...)
   labels/something-something-v2-labels.json""",
     lists=("labels", ""),

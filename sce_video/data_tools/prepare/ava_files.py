@@ -19,7 +19,7 @@ from sce_video.utils.files import read_text
 from sce_video.utils.plain_pickle import load_plain_pickle
 
 LAYOUT = """\
-  annotations/ava_{train,val}_v2.2.csv                (or directly in the folder)
+  annotations/ava_{train,val}_v2.2.csv                (or directly in ROOT)
   annotations/ava_action_list_v2.2_for_activitynet_2019.pbtxt
   annotations/ava_action_list_v2.2.pbtxt              (all 80 actions; optional)
   annotations/ava_{train,val}_excluded_timestamps_v2.2.csv

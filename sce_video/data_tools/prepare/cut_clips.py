@@ -48,7 +48,7 @@ class Clip(NamedTuple):
 
 FINEGYM = Downloads(
     """\
-  annotations/gym99_train_element_v1.1.txt      (or v1.0; or directly in the folder)
+  annotations/gym99_train_element_v1.1.txt      (or v1.0; or directly in ROOT)
   annotations/gym99_val_element.txt
   annotations/gym99_categories.txt
   annotations/finegym_annotation_info_v1.1.json (to cut the videos; or v1.0)
@@ -154,7 +154,7 @@ def finegym_clips(root: Path, annotations: Folder = None) -> Iterator[Clip]:
 
 EPIC_KITCHENS = Downloads(
     """\
-  epic-kitchens-100-annotations/EPIC_100_train.csv          (or directly in the folder)
+  epic-kitchens-100-annotations/EPIC_100_train.csv          (or directly in ROOT)
   epic-kitchens-100-annotations/EPIC_100_validation.csv
   epic-kitchens-100-annotations/EPIC_100_verb_classes.csv
   epic-kitchens-100-annotations/EPIC_100_noun_classes.csv

@@ -30,8 +30,8 @@ from sce_video.datasets.text_tables import read_csv_table
 
 KINETICS = Downloads(
     """\
-  annotations/{train,val}.csv                         (also directly in the folder)
-  train/0jtGi_wkZZk_000010_000020.mp4, val/...        (the tars; also in sub-folders of any name,
+  annotations/{train,val}.csv                         (or directly in ROOT)
+  train/0jtGi_wkZZk_000010_000020.mp4, val/...        (from the tars; sub-folders may have any name,
                                                        such as train/CLASS NAME/ or train/part_0/)
   replacement/replacement_for_corrupted_k400/...mp4   (optional)""",
     lists=("annotations", ""),

@@ -402,7 +402,7 @@ TRANSFER_SETS = {
     "caltech101": TransferSet(
         """\
   caltech101/101_ObjectCategories/CLASS/image_NUMBER.jpg   (101_ObjectCategories.tar.gz)
-  train.txt, test.txt                         (linusericsson/ssl-transfer, caltech101-splits/)""",
+  train.txt, test.txt              (linusericsson/ssl-transfer on GitHub, caltech101-splits/)""",
         {"train": 2_416, "test": 6_728}, 102, _read_caltech101,
     ),
     "flowers": TransferSet(
