@@ -25,9 +25,9 @@ class ChooseOptions(Options):
     Without labels, the page shows the nearest neighbours for each candidate, because no measure
     without labels ranks networks reliably. The command always adds three baselines without a
     trained network: the mean and variation over time of each pixel in small grey frames, the small
-    grey frames themselves in temporal order, and a network with random weights. It prints a
-    table, a recommendation if there is enough evidence for one, and the command to run next. It
-    writes DIR/choose.html and DIR/choose.json.
+    grey frames in temporal order, averaged over each quarter of the video, and a network with
+    random weights. It prints a table, a recommendation if there is enough evidence for one, and the
+    command to run next. It writes DIR/choose.html and DIR/choose.json.
     """
 
     videos: str = option("folder or table (v.lance) of videos", positional=True, metavar="VIDEOS")

@@ -87,14 +87,14 @@ class PrepareOptions(Options):
 
     The command checks that every file can be opened, and prints a table that compares the numbers
     of files with the published ones. Missing and unreadable files are left out of the lists, and
-    are listed in missing_NAME.txt and unreadable_NAME.txt.
+    are listed in missing_NAME.txt and unreadable_NAME.txt (for kinetics, NAME is k400).
     """
 
     name: str = option("name of the dataset", positional=True, metavar="NAME")
     root: str = option("folder of the dataset", positional=True, metavar="ROOT")
     out: str | None = option(
         "folder for the lists, in which paths stay relative to ROOT (default: ROOT, or ROOT/lists "
-        "for image datasets of the transfer protocols)",
+        "for the datasets of sce-video transfer)",
         None,
         metavar="DIR",
     )
@@ -197,8 +197,7 @@ _COUNT = Spec("", metavar="N", least=0)
 class ToyActionsOptions(Options):
     """Generate labelled videos of simple actions: ROOT/{train,val,test}/CLASS/NUMBER.mp4.
 
-    The files are encoded with h264. To resume an interrupted run, repeat the same
-    command.
+    The files are encoded with h264. To resume an interrupted run, repeat the same command.
     """
 
     root: str = option("folder for the videos", positional=True, metavar="ROOT")

@@ -54,8 +54,9 @@ class EvaluateOptions(Options):
     random: bool = option("evaluate random weights instead of the network's", False)
     no_random: bool = option("do not evaluate random weights for comparison", False)
     out: str | None = option(
-        "JSON file for the results, a path or a URL (default: RUN/results.json or, for a "
-        "transformers or timm model, work_dirs/MODEL/results.json)",
+        "JSON file for the results, a path or a URL (default: results.json, or "
+        "results_random.json with --random, in RUN or, for a third-party or packaged network, in "
+        "work_dirs/NAME)",
         None,
         metavar="FILE",
     )
@@ -262,8 +263,8 @@ class LookOptions(Options):
         problem=shared.matching(_ends_with(".png", ".html"), "must end in .png or .html"),
     )
     clips: int | None = option(
-        "number of clips per video, or of the key (default: only the centre clip; for an image "
-        "network, --frames clips)",
+        "number of clips per video, or of the key (default: only the centre clip; if a clip has "
+        "only one frame, as many clips as --frames)",
         None,
         least=1,
     )

@@ -18,11 +18,11 @@ class VerifyOptions(Options):
 
     The table lists files that are missing, bad, damaged, too short, listed more than once or, with
     --classes, labelled wrongly. Bad files cannot be opened, are truncated, take too long, contain
-    frames that are too large, or are damaged in more than a tenth of their frames. Files with fewer
-    damaged frames are listed as damaged. The table also lists files whose timestamps restart or
-    jump, and files whose extension or header does not match their content. The findings are
-    recorded next to the table, so the same command resumes an interrupted run, and different limits
-    do not require decoding again.
+    frames that are too large or packets that cannot be decoded, or have errors in more than a tenth
+    of their frames. Files with fewer errors are listed as damaged. The table also lists files whose
+    timestamps restart or jump, and files whose extension or header does not match their content.
+    The findings are recorded next to the table, so the same command resumes an interrupted run, and
+    a different --min-frames or --min-duration does not require decoding again.
     """
 
     source: str = option(
@@ -90,11 +90,12 @@ class RepackOptions(Options):
 
     The command writes the videos to DST under their relative paths, with the extension .mp4. It
     also writes a report with sizes and PSNR (repack.json) and a list of the files that failed
-    (failed.txt). If SRC is a list, its name precedes these names, and the list itself is written
-    with the new paths. With --to, every video becomes a table row instead of a file. A variable
-    frame rate becomes constant, which may repeat or drop frames. Rotation is applied, and audio is
-    dropped. With --keyint, not every frame is a key frame. Every output is decoded and compared
-    with its source before it is moved to its final path.
+    (failed.txt). If SRC is a list, these two files are named LIST.repack.json and LIST.failed.txt,
+    and a copy of the list with the new paths is written to DST. With --to, every video becomes a
+    table row instead of a file, and no report or list is written. A variable frame rate becomes
+    constant, which may repeat or drop frames. Rotation is applied, and audio is dropped. With
+    --keyint, not every frame is a key frame. Every output is decoded and compared with its source
+    before it is moved to its final path.
     """
 
     source: str = option(

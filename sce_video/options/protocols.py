@@ -20,8 +20,8 @@ class ProbeOptions(Options):
 
     The files are written by sce-video embed, or contain the same arrays: features, labels and
     paths. The weight decay of the linear probe is selected on held-out training features. The
-    protocol "time" also needs features of shuffled, reversed and still clips, which
-    'sce-video test --dump' saves.
+    protocol "time" also needs features of shuffled, reversed and still clips. 'sce-video test
+    --dump' saves them if the config's metrics include SenseOfTime.
     """
 
     test: str = option("file of the features to evaluate", metavar="FILE.npz")

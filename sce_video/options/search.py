@@ -27,8 +27,9 @@ class SearchOptions(Options):
     """Find the videos in an index that are most similar to examples or to a text.
 
     The command prints a table. If the query contains an example, it also writes a result page with
-    frames and players to a new file, INDEX/queries/VIDEO.html. No labels are needed. With --serve,
-    it opens a local page on which you can search and label the videos in the index.
+    frames and players to a new file, INDEX/queries/VIDEO.html (for a table, in the folder
+    TABLE.queries). No labels are needed. With --serve, it opens a local page on which you can
+    search and label the videos in the index.
     """
 
     video: tuple[str, ...] = option(
@@ -81,7 +82,7 @@ class SearchOptions(Options):
         metavar="CONDITION",
     )
     columns: str | None = _INDEX.option(
-        "CSV file whose header names the column path and the columns that --where uses (default: "
+        "CSV file with the column 'path' and the columns that --where uses (default: "
         "INDEX/columns.csv, if it exists)",
         None,
         metavar="CSV",

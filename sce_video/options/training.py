@@ -89,7 +89,7 @@ TRACK = Spec(
 )
 MIRROR = Spec(
     "folder in an object store, s3://BUCKET/RUN, to which checkpoints and logs are copied. If it "
-    "contains a newer checkpoint of this run than the local folder does, --resume without a value "
+    "contains a newer checkpoint of this run than the local folder does, a plain --resume "
     "downloads the checkpoint and the logs first (docs/tables.md)",
     metavar="URL",
 )
@@ -159,9 +159,11 @@ class PretrainOptions(Options):
     )
     out: str = option(OUT)
     method: str | None = option(
-        "self-supervised method (default: distill if --teacher is given. Without --from, also "
-        "distill if the 'teacher' extra is installed and the short side of the videos is at least "
-        "112 pixels. Otherwise, sce on a GPU, and simclr on a CPU. Exceptions: docs/pretrain.md)",
+        "self-supervised method. The default is distill if --teacher or another option of a "
+        "distillation is given. Without --from, --width, --hidden, --embedding, --queue and "
+        "--momentum, it is also distill if the 'teacher' extra is installed and the short side of "
+        "the videos is at least 112 pixels. Otherwise, it is sce on a GPU or with --queue or "
+        "--momentum, and else simclr",
         None,
     )
     hours: float | None = option(HOURS, None)

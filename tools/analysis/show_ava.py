@@ -93,7 +93,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--out",
         required=True,
-        help="file to write: .png or .jpg for the frame, .mp4 for two seconds around it",
+        help="file to write: .png or .jpg for the frame, .mp4 for a second before and after it",
     )
     parser.add_argument(
         "--actions", help="path of ava_actions.json (default: the one in the config)"

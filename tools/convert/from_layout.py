@@ -43,7 +43,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--prefix", help="prefix of the parameter names in SRC (default: detected)")
     parser.add_argument(
-        "--add-prefix", default="", help="prefix of the names in DST, with its dot: 'backbone.'"
+        "--add-prefix",
+        default="",
+        help="prefix of the names in DST, including the dot, e.g. 'backbone.'",
     )
     return parser.parse_args(argv)
 

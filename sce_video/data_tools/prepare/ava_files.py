@@ -25,7 +25,7 @@ LAYOUT = """\
   annotations/ava_{train,val}_excluded_timestamps_v2.2.csv
   annotations/ava_{train,val}_predicted_boxes.csv     (person detections of SlowFast), or
   annotations/ava_dense_proposals_{train,val}.FAIR.recall_93.9.pkl             (of mmaction2)
-  videos/1j20qq1JyX4.mkv        (or in videos_15min/; cut all by ffmpeg -ss 900 -t 901, or none)
+  videos/1j20qq1JyX4.mkv        (or in videos_15min/; cut all or none with ffmpeg -ss 900 -t 901)
   frames/1j20qq1JyX4/1j20qq1JyX4_000001.jpg (or in rawframes/; 30 per second, of the cut videos)"""
 
 AVA = Downloads(
