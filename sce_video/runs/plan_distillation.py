@@ -149,7 +149,7 @@ class PlannedTeacher:
         begun = time.monotonic()
         for _ in iterate_features(network, paths, ViewOptions(num_clips=clip.fixed)):
             pass
-        return (time.monotonic() - begun) / len(paths) * len(dataset)
+        return (time.monotonic() - begun) / len(paths) * self.num_videos
 
 
 def plan_teacher(

@@ -182,7 +182,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     # Measure the speed with the chosen network and batch, because it determines the number of
     # epochs.
     first = run.config()
-    timing = measure(first, run.teacher)
+    timing = measure(first, run.teacher, run.trained.num_videos)
     # Compute the teacher's features before training, so that unsuitable videos are reported early.
     taught = 0.0 if run.teacher is None else run.teacher.seconds(first)
     now = time.monotonic()

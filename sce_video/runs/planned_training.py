@@ -92,18 +92,23 @@ class Timing:
         return self.sample + networks * self.step / self.batch
 
 
-def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
+def measure(
+    cfg: Config, teacher: PlannedTeacher | None = None, num_videos: int | None = None
+) -> Timing:
     """Time a few steps of a training run, and the loading of a few of its videos.
 
     Args:
         cfg: Config of the run.
         teacher: Teacher of a distillation; None for another method.
+        num_videos: Number of training videos, if it differs from the dataset's. The plan divides
+            the dataset only after its length is known.
     """
     loader = cfg.train_dataloader
     dataset, batch = DATASETS.build(loader.dataset), loader.batch_size
     sample, seconds = _decode(dataset)
     step = _time_step(cfg, sample, teacher)
-    samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
+    count = len(dataset) if num_videos is None else num_videos
+    samples = samples_of_epoch(count, loader.sampler.get("min_samples") or 0)
     if not loader.get("drop_last"):  # the smaller last batch is also a step
         samples = math.ceil(samples / batch) * batch
     return Timing(step, seconds, batch, samples, on_gpu=torch.cuda.is_available())

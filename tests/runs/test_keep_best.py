@@ -16,7 +16,14 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from helpers.run_tool import run_gloo
-from helpers.training import Recorder, clock_of_steps, make_videos, small_config, train
+from helpers.training import (
+    Recorder,
+    clock_of_steps,
+    make_videos,
+    planned_pretraining,
+    small_config,
+    train,
+)
 
 import sce_video
 from sce_video.commands.main import main
@@ -254,6 +261,14 @@ def test_its_mirror_has_the_best_checkpoint(runs, videos, tmp_path, bucket, monk
     assert evaluations(tmp_path / "second") == evaluations(folder)
     assert kept_message(tmp_path / "second") == kept_message(folder)
     assert newest_checkpoint(url) == f"{url}/{KEPT}"
+
+
+def test_an_epoch_is_timed_on_the_training_videos_alone(videos, tmp_path):
+    planned = planned_pretraining(videos, tmp_path / "run", method="simclr", keep="best", **TINY)
+    row = next(choice for choice in planned.choices if choice.setting == "keep")
+    assert "4 videos" in row.reason
+    dataset = DATASETS.build(planned.config.train_dataloader.dataset)
+    assert planned.timing.samples == len(dataset) == 8  # all 12 videos would take 3 steps, not 2
 
 
 def test_what_is_held_out(videos):
