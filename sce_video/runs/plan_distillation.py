@@ -19,8 +19,6 @@ from sce_video.inference.model import VideoModel, build_model
 from sce_video.inference.network_input import ViewOptions
 from sce_video.models.backbones.frame_pools import (
     features_of_frame,
-    frame_channels,
-    pooled_channels,
 )
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
@@ -194,7 +192,12 @@ def plan_teacher(
 
 def is_student(source: Source) -> bool:
     """Return whether a network can become a video network that learns from an image network."""
-    return source.settings.backbone["type"].rpartition(".")[2] == _STUDENT
+    return _is_lite(source.settings.backbone)
+
+
+def _is_lite(backbone: Mapping[str, Any]) -> bool:
+    """Return whether a backbone is of the kind to which temporal layers are added."""
+    return backbone["type"].rpartition(".")[2] == _STUDENT
 
 
 def refuse_pool(network: str) -> None:
@@ -249,8 +252,9 @@ def become_student(
 ) -> None:
     """Set the network, weights and input of a student in the config of its run, in place.
 
-    The teacher pools its frames as the student does, so that their features correspond one to one.
-    If the features differ in size, a linear layer maps them.
+    The teacher pools its frames as the student does. If both networks have the same published
+    weights, their features correspond one to one. Otherwise, a linear layer maps the student's
+    features to the teacher's, even if both have the same size.
 
     Args:
         config: Config of the training run.
@@ -264,12 +268,10 @@ def become_student(
     refuse_pool(source.name)
     own, model = source.settings.backbone, config.model
     model.backbone.frame_pool = FRAME_POOL
-    channels = frame_channels(own.get("frame_pool", "mean"), source.channels)
-    if teacher.objective != "frames":
-        channels = pooled_channels(FRAME_POOL, channels)
-    if teacher.channels != channels:
-        model.projector.num_layers = 1
     model.backbone.variant = own.get("variant", "lite0")
+    taught = teacher.model.settings.backbone
+    if not _is_lite(taught) or taught.get("variant", "lite0") != model.backbone.variant:
+        model.projector.num_layers = 1
     config.pretrained = source.checkpoint
     config.data_preprocessor.update(mean=source.settings.mean, std=source.settings.std)
     for loader in (config.test_dataloader, config.test_cfg.gallery_dataloader):

@@ -17,18 +17,26 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.config import Config
+from mmengine.dist import broadcast
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
-from torch import Tensor
+from mmengine.runner import Runner
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
+from sce_video.datasets.loading.batches import collate_views
 from sce_video.datasets.sources import video_state
+from sce_video.datasets.video_dataset import SampleRequest
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.engine.runner import RANDOM
+from sce_video.evaluation.rows import evaluating
 from sce_video.inference.clip_features import NetworkPerClip, clip_network
 from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
 from sce_video.inference.network_input import ViewOptions
 from sce_video.models.algorithms.distill import TeacherClip
+from sce_video.models.backbones.frame_pools import frame_features
 from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.start_weights import sees_single_frames
@@ -44,6 +52,8 @@ from sce_video.utils.storage import is_url
 _VIDEOS_PER_SIGN = 32
 #: Largest number of processes that compute features on a GPU, each with a copy of the teacher
 _MOST_ON_GPU = 4
+#: Largest number of clips from which a student's projector starts
+_STARTED = 512
 
 
 def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
@@ -310,7 +320,9 @@ def _compact(values: np.ndarray) -> np.ndarray:
 class TeacherHook(Hook):
     """Hook that passes a network or stored features to a ``Distill`` before the first step.
 
-    Videos whose clips the teacher could not read are marked as bad files.
+    Videos whose clips the teacher could not read are marked as bad files. A linear projector of a
+    pretrained student starts from a regression of these features
+    (:meth:`~sce_video.models.Distill.start_linearly`).
     """
 
     def __init__(
@@ -325,6 +337,45 @@ class TeacherHook(Hook):
         give_teacher(unwrap_model(runner.model), self._model, self._features)
         for path, reason in self._failures:
             runner.train_dataloader.dataset.mark_bad(path, reason)
+        projector = getattr(unwrap_model(runner.model), "projector", None)
+        if runner.iter == 0 and _starts_linearly(runner, projector):
+            run_on_main_rank(lambda: _start_linearly(runner))
+            for value in projector.state_dict().values():
+                broadcast(value)
+
+
+def _starts_linearly(runner: Runner, projector: Any) -> bool:
+    """Return whether the projector is a linear layer behind a network that is already trained."""
+    kinds = [type(layer) for layer in getattr(projector, "layers", ())]
+    trained = at(runner.cfg, "pretrained") not in (None, RANDOM)
+    frames = at(runner.cfg, "model.objective") == "frames"
+    return frames and trained and kinds == [nn.Linear, nn.BatchNorm1d]
+
+
+def _start_linearly(runner: Runner) -> None:
+    """Start the projector from the features of some training clips."""
+    dataset: Any = runner.train_dataloader.dataset
+    chosen = np.linspace(0, len(dataset) - 1, min(_STARTED, len(dataset))).astype(int)
+    loader = DataLoader(
+        dataset,
+        batch_size=runner.train_dataloader.batch_size,
+        sampler=[SampleRequest(int(index), int(index)) for index in chosen],
+        collate_fn=collate_views,
+    )
+    positions, taught = [], []
+    with evaluating(runner.model) as student:
+        for batch in loader:
+            if not batch["inputs"]:  # none of its videos could be read
+                continue
+            data = student.data_preprocessor(batch)
+            view, samples = data["inputs"][0], data["data_samples"]
+            positions.append(frame_features(student.backbone, view))
+            taught.append(student.teach(view, samples))
+        explained = student.start_linearly(torch.cat(positions), torch.cat(taught))
+    runner.logger.info(
+        f"the projector starts from a linear regression on {sum(map(len, taught))} clips. It "
+        f"explains {100 * max(0.0, explained):.0f} % of the variance of the teacher's features"
+    )
 
 
 def give_teacher(

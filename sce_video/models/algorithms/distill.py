@@ -14,7 +14,12 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.backbones.common import average_pool, rows_of_positions
 from sce_video.models.backbones.frame_pools import features_of_frame, frame_features
-from sce_video.models.losses.frame_losses import FrameScales, frame_scales, frame_terms
+from sce_video.models.losses.frame_losses import (
+    FrameScales,
+    frame_scales,
+    frame_targets,
+    frame_terms,
+)
 from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss, full_precision
 from sce_video.models.modules import KeyQueue, queue_warnings
@@ -23,6 +28,10 @@ from sce_video.utils.errors import Alarm
 from sce_video.utils.stored_arguments import Entries, Outputs, PartConfig, Word
 from sce_video.utils.tensors import LoggedValue
 
+#: Strengths of a ridge regression, as multiples of the features' mean variance
+_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
+#: One in this many clips is held out to choose the strength
+_HELD_OUT = 5
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 
 
@@ -154,6 +163,35 @@ class Distill(SelfSupervisedModel):
             self._scales = frame_scales(features[readable].flatten(0, 1))
 
     @torch.no_grad()
+    def start_linearly(self, positions: Tensor, taught: Tensor) -> float:
+        """Start a linear projector for ``frames`` from a ridge regression.
+
+        With random weights, the projector would destroy the features of a pretrained student before
+        it has learned anything itself, as a random classifier does (Kumar et al. 2022, arXiv
+        2202.10054).
+
+        Args:
+            positions: (N, T, C) features of the student for N clips, before training.
+            taught: (N, U, D) features of the teacher for these clips.
+
+        Returns:
+            Share of the variance of the teacher's features that the regression explains on a fifth
+            of the clips, from which it was not computed.
+        """
+        assert self._scales is not None  # the scales are set together with the stored features
+        linear, norm = self.projector.layers
+        weight, explained = _ridge(
+            positions, frame_targets(taught, positions.shape[1], self._scales)
+        )
+        predicted = positions.flatten(0, 1).cpu().double() @ weight
+        variance, mean = torch.var_mean(predicted, dim=0, correction=0)
+        linear.weight.copy_(weight.T)
+        norm.weight.copy_(variance.sqrt())  # because the BN standardises the layer's predictions
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_(variance)
+        return explained
+
+    @torch.no_grad()
     def teach(self, view: Tensor, samples: Mapping[str, Tensor] | None) -> Tensor:
         """Return the teacher's features for a view.
 
@@ -248,3 +286,33 @@ class Distill(SelfSupervisedModel):
         if is_first:  # these keys enter the queue after the optimiser step
             self.queue.stage(key)
         return h, z, parts._asdict()
+
+
+def _ridge(features: Tensor, targets: Tensor) -> tuple[Tensor, float]:
+    """Fit a ridge regression, whose strength is chosen on every fifth clip.
+
+    Args:
+        features: (N, T, C), N of at least 2.
+        targets: (N, T, D).
+
+    Returns:
+        Weights (C, D) float64 on the CPU, and the share of the variance of the held-out targets
+        that they explain.
+    """
+    held = torch.arange(len(features)) % _HELD_OUT == 0
+    features, targets = (part.cpu().double() for part in (features, targets))
+    x, y = (part[~held].flatten(0, 1) for part in (features, targets))
+    x_mean, y_mean = x.mean(dim=0), y.mean(dim=0)
+    x, y = x - x_mean, y - y_mean
+    x_held = features[held].flatten(0, 1) - x_mean
+    y_held = targets[held].flatten(0, 1) - y_mean
+    # All strengths share one decomposition of the covariance.
+    variances, axes = torch.linalg.eigh(x.T @ x / len(x))
+    variances = variances.clamp(min=0)  # rounding may make the smallest ones negative
+    rotated = axes.T @ (x.T @ y / len(x))
+    found = []
+    for strength in _STRENGTHS:
+        weight = axes @ (rotated / (variances + strength * variances.mean())[:, None])
+        found.append((float((x_held @ weight - y_held).square().mean()), weight))
+    error, weight = min(found, key=lambda pair: pair[0])
+    return weight, 1 - error / (float(y_held.square().mean()) or 1.0)

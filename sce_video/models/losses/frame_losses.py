@@ -87,6 +87,17 @@ def _variance(vectors: Tensor) -> Tensor:
     return torch.where(found > 0, found, 1.0)
 
 
+def frame_targets(teacher: Tensor, positions: int, scales: FrameScales) -> Tensor:
+    """Return standardised targets (N, T, D) for T positions from features (N, U, D).
+
+    The features are averaged or repeated to the positions.
+    """
+    target = scales.standardise(teacher)
+    if target.shape[1] == positions:
+        return target
+    return F.adaptive_avg_pool1d(target.transpose(1, 2), positions).transpose(1, 2)
+
+
 def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[str, Tensor]:
     """Compute the mean squared errors of frames, clip means, motion and change.
 
@@ -103,10 +114,7 @@ def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[s
     """
     with torch.autocast(student.device.type, enabled=False):
         student = full_precision(student)
-        target = scales.standardise(teacher.detach()).to(student.dtype)
-        if target.shape[1] != student.shape[1]:
-            target = F.adaptive_avg_pool1d(target.transpose(1, 2), student.shape[1])
-            target = target.transpose(1, 2)
+        target = frame_targets(teacher.detach(), student.shape[1], scales).to(student.dtype)
         clip = F.mse_loss(student.mean(dim=1), target.mean(dim=1))
         terms = {
             "frame_error": F.mse_loss(student, target),
