@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.hf_models import save_model
+from helpers.tiny_encoder import CONFIG, save_tiny
 from helpers.training import make_videos, planned_pretraining, write_planned
 from helpers.videos import write_video
 from runs.test_plan_pretraining import FACTS
@@ -106,6 +107,19 @@ def test_a_linear_layer_leads_to_features_of_another_size(tmp_path):
     model = planned.config.model
     assert model.backbone.type == "EfficientNetLite" and model.objective == "frames"
     assert model.projector.num_layers == 1 and model.teacher_channels != 1280
+
+
+@needs_teacher
+def test_a_linear_layer_leads_to_other_weights_of_the_same_size(tmp_path):
+    """Channels of equal number mean the same only if both networks have the same weights."""
+    own = "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False"
+    text = CONFIG.replace(own, "type='EfficientNetLite', variant='lite1'")
+    teacher = save_tiny(tmp_path / "epoch_1.pth", EfficientNetLite(variant="lite1"), text)
+    videos = make_videos(tmp_path / "videos", count=6)
+    planned = planned_pretraining(videos, tmp_path / "run", teacher=str(teacher))
+    model = planned.config.model
+    assert model.backbone.variant == "lite0" and model.teacher_channels == 1280
+    assert model.projector.num_layers == 1
 
 
 @needs_teacher

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,6 +178,38 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_loads_no_network(
     assert [row["loss"] for row in read_scalars(half)] == rows[3:] and len(rows) == 6
     weights = [dict(one.model.state_dict()) for one in (runner, resumed)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+ONE_LAYER = dict(type="MLP", hidden_channels=1, num_layers=1, norm_output=True, affine_output=True)
+
+
+def test_a_linear_projector_of_a_trained_student_starts_from_a_regression(
+    videos, network, tmp_path, capsys
+):
+    """The teacher is the student's own network, so the regression explains nearly everything."""
+
+    def run(pretrained, resume=False, stop_after=None):
+        cfg = config(
+            videos,
+            network,
+            tmp_path / str(Path(pretrained).stem),
+            clips=1,
+            model__objective="frames",
+            model__projector=ONE_LAYER,
+            model__backbone__norm_eval=True,  # as for the student of an image network
+        )
+        cfg.pretrained, cfg.resume = str(pretrained), resume
+        recorder = Taught(prepare_teacher(cfg))
+        recorder.stop_after = stop_after
+        rows = train(cfg, stop_after, recorder)[1].rows
+        return rows, "starts from a linear regression on 12 clips" in capsys.readouterr().out
+
+    random, started = run("random")
+    assert not started
+    rows, started = run(network, stop_after=2)
+    assert started and rows[0][1] < 0.5 * random[0][1]
+    rows, started = run(network, resume=True)
+    assert not started and rows[0][0] == 2  # a resumed projector has learned already
 
 
 def test_a_teacher_that_has_gone_is_named(videos, tmp_path):

@@ -192,6 +192,45 @@ def test_frames_are_predicted_by_the_projector_at_each_position():
     assert gradients_of(model).keys() == {name for name, _ in model.named_parameters()}
 
 
+@pytest.mark.parametrize("noise", [0.1, 3.0])
+def test_a_linear_projector_starts_from_a_ridge_regression(noise):
+    """Compare with NumPy's solution of the normal equations, for the strength that is best."""
+    head = dict(type="MLP", hidden_channels=1, num_layers=1, norm_output=True, affine_output=True)
+    model = build("frames", IMAGES, projector=head, dim=5).double()
+    channels = model.projector.layers[0].in_features
+    random = torch.Generator().manual_seed(1)
+    x = 2 + torch.randn(40, 4, channels, generator=random, dtype=torch.float64)
+    wanted = x[..., :5] @ torch.randn(5, 5, generator=random, dtype=torch.float64)
+    taught = wanted + noise * torch.randn(40, 4, 5, generator=random, dtype=torch.float64) - 7
+    model.set_teacher(features=taught[:, None])
+    explained = model.start_linearly(x, taught)
+
+    flat = taught.flatten(0, 1).numpy()
+    targets = (taught.numpy() - flat.mean(axis=0)) / flat.std(axis=0)
+    held = np.arange(40) % 5 == 0
+    own, seen = x.numpy()[~held].reshape(-1, channels), targets[~held].reshape(-1, 5)
+    other, unseen = x.numpy()[held].reshape(-1, channels), targets[held].reshape(-1, 5)
+    centred = own - own.mean(axis=0)
+    covariance = centred.T @ centred / len(own)
+    found = []
+    for strength in (1e-3, 1e-2, 1e-1, 1.0):
+        penalty = strength * np.trace(covariance) / channels * np.eye(channels)
+        right = centred.T @ (seen - seen.mean(axis=0)) / len(own)
+        weight = np.linalg.solve(covariance + penalty, right)
+        errors = (other - own.mean(axis=0)) @ weight - (unseen - seen.mean(axis=0))
+        found.append(((errors**2).mean(), strength, weight))
+    error, strength, weight = min(found, key=lambda one: one[0])
+    assert strength == (1e-3 if noise < 1 else 1.0)  # both ends are reached
+    variance = ((unseen - seen.mean(axis=0)) ** 2).mean()
+    assert explained == pytest.approx(1 - error / variance)
+    flat = x.flatten(0, 1)
+    predicted = flat.numpy() @ weight
+    predicted = torch.from_numpy(predicted - predicted.mean(axis=0))
+    for training in (True, False):  # the BN's own statistics agree with those of the clips
+        z = model.projector.train(training)(flat)
+        torch.testing.assert_close(z.detach(), predicted, rtol=1e-3, atol=1e-3)
+
+
 def test_frames_need_stored_features_of_frames():
     model = build("frames", IMAGES)
     with pytest.raises(ValueError, match="needs stored features of the teacher"):
