@@ -231,6 +231,40 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
             prepare_teacher(config(videos, network, run))
 
 
+def test_one_warning_states_what_differs_from_the_stored_features(
+    videos, network, tmp_path, monkeypatch
+):
+    said: list[str] = []
+    monkeypatch.setattr(teacher, "print_log", lambda text, **_: said.append(text))
+    run = tmp_path / "runs/seed0"
+    other = save_tiny(tmp_path / "other.pth", tiny_backbone(1))
+    whole, fewer = (shutil.copytree(videos, tmp_path / name) for name in ("whole", "fewer"))
+    next(fewer.rglob("*.mp4")).unlink()
+    prepare_teacher(config(whole, network, run))
+    assert not said  # there was nothing before
+    frames = dict(clips=2, model__objective="frames")
+    cases = [
+        ((whole, other, {}), "another teacher"),
+        ((fewer, other, {}), "another list of videos"),
+        ((fewer, other, dict(clips=2)), "other clips"),
+        ((fewer, other, frames), "another pooling of the frames"),
+        ((whole, network, frames), "another teacher and another list of videos"),
+    ]
+    for (root, source, changes), origin in cases:
+        make = partial(config, root, source, **changes)
+        prepare_teacher(make(run))
+        (warning,) = said
+        features = f"the features in {run / 'teacher.npz'}"
+        assert warning == f"{features} come from {origin}, so they are computed again"
+        said.clear()
+        prepare_teacher(make(run))
+        prepare_teacher(make(tmp_path / "runs/seed1"))  # another seed uses the same file
+        assert not said and not (tmp_path / "runs/seed1/teacher.npz").exists()
+    next(whole.rglob("*.mp4")).touch()
+    prepare_teacher(config(whole, network, run, **frames))
+    assert ["come from earlier versions of the videos, so" in text for text in said] == [True]
+
+
 def test_features_of_replaced_videos_are_computed_again(videos, network, tmp_path):
     """A video of the same size, modification time and path, as archives restore them."""
     clips = shutil.copytree(videos, tmp_path / "videos")
