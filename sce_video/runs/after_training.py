@@ -54,7 +54,15 @@ from sce_video.utils.command import Progress
 from sce_video.utils.errors import Alarm
 from sce_video.utils.files import WriteError, read_json
 from sce_video.utils.records import at, lenient_record
-from sce_video.utils.run_files import ALARMS, METRICS, PROBE, RESULTS, SCORES, newest_checkpoint
+from sce_video.utils.run_files import (
+    ALARMS,
+    METRICS,
+    PROBE,
+    RESULTS,
+    SCORES,
+    is_model,
+    newest_checkpoint,
+)
 
 #: Options for embedding videos after training, with two clips per video
 TWO_CLIPS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
@@ -233,11 +241,7 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
     )
     try:
         checkpoint = newest_checkpoint(runner.work_dir)
-        start = at(runner.cfg, "pretrained") or at(runner.cfg, "load_from")
-        # A run that keeps its best checkpoint was already compared with its start on held-out
-        # videos.
-        if start in (RANDOM, runner.resumed_from) or keeps_best(runner.cfg):
-            start = None
+        start = _initial_network(runner.cfg, runner.resumed_from)
         dataset, teacher = runner.train_dataloader.dataset, compared_teacher(runner.cfg)
         row = compare_with_random(checkpoint, dataset, videos, start, seconds, teacher)
     except Exception as error:  # a user-defined dataset can raise any error
@@ -249,6 +253,13 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
         print_log(sentence, logger="current")
     if (alarm := no_better(row)) is not None:
         report_alarm(runner, alarm, runner.iter)
+
+
+def _initial_network(cfg: Config, resumed_from: str | None) -> str | None:
+    """Return the network from which a run started, if a comparison includes it; otherwise None."""
+    start = at(cfg, "pretrained") or at(cfg, "load_from")
+    # A run that keeps its best checkpoint was already compared with its start on held-out videos.
+    return None if start in (RANDOM, resumed_from) or keeps_best(cfg) else start
 
 
 def no_better(row: Mapping[str, Any]) -> Alarm | None:
@@ -277,11 +288,17 @@ def _planned(record: RunRecord) -> int:
 def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunRecord:
     """Make the comparison that an interrupted run lacks, and return the record with it.
 
-    The comparison is added to the run's log and alarms, so it is made only once.
+    The comparison is added to the run's log and alarms, so it is made only once. It includes the
+    initial network and the teacher if they are on this machine. A run's config may be untrusted, so
+    nothing that it names is downloaded.
     """
     try:
-        checkpoint = newest_checkpoint(record.folder)
-        row = compare_with_random(checkpoint, dataset, _planned(record), seconds=_SECONDS)
+        checkpoint, cfg = newest_checkpoint(record.folder), Config(record.config)
+        start = _initial_network(cfg, record.starts[-1].resumed_from if record.starts else None)
+        start = start if _is_here(start) else None
+        teacher = compared_teacher(cfg) if _is_here(at(cfg, "teacher_checkpoint")) else None
+        videos = _planned(record)
+        row = compare_with_random(checkpoint, dataset, videos, start, _SECONDS, teacher)
     except Exception as error:  # a user-defined network or dataset can raise any error
         text = str(error) or type(error).__name__
         notes.append(f"The network was not compared with random weights: {text}.")
@@ -296,6 +313,11 @@ def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunReco
             append_row(Path(record.folder, ALARMS), entry)
     raised = [lenient_record(AlarmLine, entry) for entry in alarms]
     return replace(record, compared=whole, alarms=[*record.alarms, *raised])
+
+
+def _is_here(network: Any) -> bool:
+    """Return whether a config names a network in a file or folder on this machine."""
+    return isinstance(network, str) and not is_model(network) and Path(network).exists()
 
 
 def test_classifier(runner: VideoRunner) -> dict[str, float]:

@@ -63,7 +63,7 @@ FEW_STEPS = 1000
 #: Share of the epochs used for learning rate warm-up
 WARMUP_SHARE = 0.05
 #: Number of videos below which a note warns the user (chosen without measurement)
-_FEW_VIDEOS = 32
+_FEW_VIDEOS = 50
 #: Duration of a video in seconds above which a note warns the user (chosen without measurement)
 _LONG = 60.0
 #: Share of repeated frames above which a note warns the user
@@ -388,7 +388,13 @@ def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, 
     return momentum, queue, Choice("predictor", None, reason)
 
 
-def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:
+def notes(
+    facts: FolderFacts,
+    size: int,
+    loading: float,
+    differences: float = 0.0,
+    has_teacher: bool = False,
+) -> Iterator[str]:
     """Yield sentences about unusual facts, with advice.
 
     Args:
@@ -396,12 +402,18 @@ def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.
         size: Side of a view in pixels.
         loading: Time to make a batch of views, as a multiple of the network's step.
         differences: Probability that a clip shows RGB differences.
+        has_teacher: Whether the network learns from a teacher instead of from differences between
+            videos.
     """
     if facts.num_videos < _FEW_VIDEOS:
-        yield (
-            f"{facts.num_videos} videos are few. A network learns from the differences between "
-            "videos, and can compare each one with only a few others"
+        why = (
+            "A student learns the teacher's features only on these videos, and may imitate the "
+            "teacher less well on other videos"
+            if has_teacher
+            else "A network learns from the differences between videos, and can compare each one "
+            "with only a few others"
         )
+        yield f"{facts.num_videos} videos are few. {why}"
     if facts.duration * facts.fps < 2:
         yield "the videos have a single frame, so nothing moves, and all clips of a video are equal"
     if facts.duration > _LONG:

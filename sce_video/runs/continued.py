@@ -234,13 +234,8 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
     own, side = source.train_size, facts.short_side
     if side >= own:
         return Choice("size", own, "as the network expects")
-    if getattr(network, "takes_one_size", False):  # the videos must be enlarged, but not too much
-        if own >= _MAX_ENLARGED * side:
-            raise ValueError(
-                f"{source.name} needs frames of {own}x{own} pixels, but the short side of the "
-                f"videos in {facts.folder} is {side}. Give larger videos, or a source that accepts "
-                "smaller ones"
-            )
+    refuse_small_videos(source, network, own, facts)
+    if getattr(network, "takes_one_size", False):
         return Choice("size", own, "as the network expects; the videos are enlarged")
     # Convolutional networks have a stride of 32. A transformer's patch size has to divide the side.
     step = _LEAST_SIDE if source.family == "convolution" else 1
@@ -250,22 +245,68 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
     return Choice("size", next(fitting, own), reason)
 
 
-def remarks(start: Start, chosen_size: int, facts: FolderFacts) -> list[str]:
-    """Return sentences about anything unusual in the initial network."""
+def enlarges_much(size: int, facts: FolderFacts) -> bool:
+    """Return whether videos would be enlarged by a factor of 2 or more to frames of a size."""
+    return size >= _MAX_ENLARGED * facts.short_side
+
+
+def refuse_small_videos(source: Source, network: Any, size: int, facts: FolderFacts) -> None:
+    """Raise ValueError if a network accepts only frames that are much larger than the videos.
+
+    Args:
+        source: Network to which the videos are shown.
+        network: The same network, as a module that may state which frames it accepts.
+        size: Height and width of its frames in pixels.
+        facts: Facts about the videos.
+    """
+    if getattr(network, "takes_one_size", False) and enlarges_much(size, facts):
+        raise ValueError(
+            f"{source.name} needs frames of {size}x{size} pixels, but the short side of the "
+            f"videos in {facts.folder} is {facts.short_side}. Give larger videos, or a network "
+            "that accepts smaller frames"
+        )
+
+
+def enlarged(frames: str, side: int, size: int, name: str) -> list[str]:
+    """Return a sentence if frames are enlarged for a network.
+
+    Args:
+        frames: Description of the frames.
+        side: Short side of the frames in pixels.
+        size: Height and width of the network's input in pixels.
+        name: Name of the network.
+    """
+    if side >= size:
+        return []
+    return [f"{frames} are enlarged from {side} to {size} pixels, the input size of {name}"]
+
+
+def remarks(start: Start, facts: FolderFacts, frames: int, size: int) -> list[str]:
+    """Return sentences about anything unusual in the initial network.
+
+    Args:
+        start: Network from which the run starts.
+        facts: Facts about the videos.
+        frames: Number of frames in a clip.
+        size: Height and width of a view in pixels.
+    """
     source, found = start.source, []
     if source.is_classifier:
         found.append(f"{source.name} is a classifier. Only its backbone is used, not its classes")
     if source.per_frame:
-        found.append(
-            f"{source.name} encodes images. It encodes the frames of a clip separately and "
-            "averages them, so it does not see motion"
-        )
-    if facts.short_side < chosen_size:
-        found.append(
-            f"frames are enlarged from {facts.short_side} to {chosen_size} pixels, the size that "
-            f"{source.name} accepts"
-        )
-    return found
+        found.append(f"{source.name} encodes images. {_motion(source, frames)}")
+    return found + enlarged("frames", facts.short_side, size, source.name)
+
+
+def _motion(source: Source, frames: int) -> str:
+    """Return a sentence about the motion that an image network detects in its clips."""
+    if frames == 1:
+        return "It receives one frame of each clip, so it does not detect motion"
+    separately = "It encodes the frames of a clip separately and"
+    pool = source.settings.backbone.get("frame_pool", "mean")
+    if pool == "mean":
+        return f"{separately} averages their features, so it does not detect motion"
+    return f"{separately} pools their features by {pool}, which shows how they change"
 
 
 def continue_from(config: Config, start: Start) -> None:

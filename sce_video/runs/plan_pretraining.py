@@ -44,6 +44,7 @@ from sce_video.runs.keep_best import EVALUATIONS, hold_out, keep_best
 from sce_video.runs.plan_distillation import (
     MOST_EPOCHS,
     become_student,
+    could_teach,
     is_student,
     plan_teacher,
     student_choices,
@@ -84,6 +85,10 @@ _MAX_SLOWNESS = 20.0
 _STEPS_TO_CONTINUE = 2000
 #: Row of the plan that states the initial network
 _SOURCE = "starts from"
+#: Settings of a network from random weights, which the student of an image network does not have
+_OWN_NETWORK = frozenset({"width", "hidden", "embedding", "queue", "momentum"})
+#: Command that installs the network from which the student of an image network starts
+_INSTALL = "pip install 'sce-video[teacher]'"
 #: Rows of a plan that are not settings of a recipe
 _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor", *ROWS)
 
@@ -128,9 +133,7 @@ def choose_road(
     method, why = default_method(machine, given)
     if options.start is not None:
         return Road(method, why)
-    # A student starts from the image network, which fixes these settings.
-    own_network = {"width", "hidden", "embedding", "queue", "momentum"} & {*given}
-    if own_network or not has_public_teacher():
+    if _OWN_NETWORK & {*given} or not has_public_teacher():
         return Road(method, why, remarks=_warn(options, facts))
     if facts.short_side < _LEAST_SIDE:
         remark = (
@@ -138,11 +141,14 @@ def choose_road(
             f"a short side of {facts.short_side} pixels and it needs {_LEAST_SIDE} or more. To use "
             f"it anyway, add --teacher {PUBLIC_TEACHER}"
         )
-        return Road(method, why, remarks=(remark,))
+        return Road(method, why, remarks=(remark, *_warn(options, facts, advises=False)))
     remarks = (
-        "a larger teacher may be better. hf:facebook/dinov2-small or another model from a hub "
-        "needs pip install 'sce-video[hf]' and a download, and its features take several times as "
-        "long (docs/encoders.md)",
+        "a teacher from a hub (--teacher hf:NAME) needs pip install 'sce-video[hf]' and a "
+        "download, and computing its features takes several times as long. DINOv3 "
+        "(hf:facebook/dinov3-vits16-pretrain-lvd1689m) also needs an accepted licence and a "
+        "Hugging Face login, and a video network such as V-JEPA 2 "
+        "(hf:facebook/vjepa2-vitl-fpc64-256) trains a student from random weights "
+        "(docs/encoders.md)",
         "classes that differ only in their motion may be learned better from scratch, with "
         "--method simclr. With some labels, sce-video choose finds the network that suits your "
         "videos",
@@ -150,17 +156,24 @@ def choose_road(
     return Road(DISTILL, f": {PUBLIC_TEACHER} is installed", PUBLIC_TEACHER, remarks)
 
 
-def _warn(options: PretrainOptions, facts: FolderFacts) -> tuple[str, ...]:
-    """Return a warning about training from scratch on few videos, with a better command."""
+def _warn(options: PretrainOptions, facts: FolderFacts, advises: bool = True) -> tuple[str, ...]:
+    """Return a warning about training from scratch on few videos.
+
+    With ``advises``, the warning contains a better command.
+    """
     if facts.num_videos >= _FEW_VIDEOS:
         return ()
-    install = "" if has_public_teacher() else "pip install 'sce-video[teacher]', then "
-    videos = shlex.quote(str(options.videos))
-    return (
+    warning = (
         f"a network trained from scratch on {facts.num_videos:,} videos needs many steps. On "
         "J-HMDB (928 clips of films), an hour on two cores (31,000 steps) reached 38 % in a linear "
-        "probe, and random weights reach 13 %. A student of an image network reached 60 % in 7 "
-        "minutes: "
+        "probe, and random weights reach 13 %"
+    )
+    if not advises:
+        return (warning,)
+    install = "" if has_public_teacher() else f"{_INSTALL}, then "
+    videos = shlex.quote(str(options.videos))
+    return (
+        f"{warning}. A student of an image network reached 60 % in 7 minutes: "
         f"{install}sce-video pretrain {videos} --out {shlex.quote(options.out)} --teacher "
         f"{PUBLIC_TEACHER}",
     )
@@ -395,7 +408,28 @@ class _Pretraining:
     def remarks(self, config: Config, timing: Timing) -> tuple[str, ...]:
         """Return sentences about anything unusual in the network, the videos and their loading."""
         loader, size = config.train_dataloader, self.chosen["size"].value
-        found = [] if self.start is None else remarks(self.start, size, self.trained)
+        found = [] if self.teacher is None else self.teacher.remarks(size)
+        if self.start is not None:
+            found += remarks(self.start, self.trained, self.chosen["frames"].value, size)
+            found += self._other_road(self.start)
         differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
         loading = timing.loading(loader.num_workers)
-        return (*self.road.remarks, *found, *notes(self.videos, size, loading, differences))
+        has_teacher = self.teacher is not None
+        unusual = notes(self.videos, size, loading, differences, has_teacher)
+        return (*self.road.remarks, *found, *unusual)
+
+    def _other_road(self, start: Start) -> list[str]:
+        """Return a sentence if the initial network could teach a small video network instead."""
+        # These settings exist only for the network that the run continues.
+        own = self.options.method, start.freeze, start.lora
+        if self.teacher is not None or own != (None, None, None) or _OWN_NETWORK & {*self.given}:
+            return []
+        if not could_teach(start.source, self.trained):
+            return []
+        install = "" if has_public_teacher() else f"run {_INSTALL}, and "
+        name = shlex.quote(str(self.options.start))
+        return [
+            f"to train a small video network in minutes, {install}give --teacher {name} instead of "
+            f"--from {name}. The network learns to predict the features of {name} "
+            "(docs/pretrain.md)"
+        ]

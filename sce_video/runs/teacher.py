@@ -50,6 +50,16 @@ from sce_video.utils.storage import is_url
 #: Number of videos after which rank 0 signals the waiting ranks that it is still working. A
 #: collective operation that waited for more than half an hour would end the run.
 _VIDEOS_PER_SIGN = 32
+#: Origins of stored features that do not suit a run, by the entry of their key that differs
+_OTHER_ORIGINS = {
+    "sha256": "another teacher",
+    "videos": "another list of videos",
+    "files": "earlier versions of the videos",
+    "clips": "other clips",
+    "central_share": "other crops",
+    "features": "another pooling of the frames",
+    "frame_pool": "another pooling of the frames",
+}
 #: Largest number of processes that compute features on a GPU, each with a copy of the teacher
 _MOST_ON_GPU = 4
 #: Largest number of clips from which a student's projector starts
@@ -208,6 +218,16 @@ def _digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def _other_origin(stored: Any, key: dict[str, Any]) -> str:
+    """Return where stored features come from, given their key and the key of the wanted ones."""
+    known = stored if isinstance(stored, dict) else key
+    differing = {name for name in _OTHER_ORIGINS if known.get(name) != key.get(name)}
+    if "videos" in differing:  # other paths are other files
+        differing.discard("files")
+    found = [origin for name, origin in _OTHER_ORIGINS.items() if name in differing]
+    return " and ".join(dict.fromkeys(found)) or "an unknown teacher"
+
+
 class StoredFeatures:
     """Teacher's features of K clips per training video, and the file that contains them."""
 
@@ -233,18 +253,25 @@ class StoredFeatures:
             self.key["frame_pool"] = clip.frame_pool
 
     def find(self) -> Path | None:
-        """Find a file with these features in the folder of this run or of another seed's run."""
+        """Find a file with these features in the folder of this run or of another seed's run.
+
+        If there are only features of another origin, a warning states what differs.
+        """
         others = self.file.parent.parent.glob(f"seed*/{TEACHER_FEATURES}")
         seeds = sorted(others) if self.file.parent.name.startswith("seed") else []
+        warning = None
         for file in (self.file, *seeds):
             if not file.is_file():
                 continue
             stored = at(self._read(file).provenance, "teacher")
             if stored == self.key:
                 return file
-            if isinstance(stored, dict) and {**stored, "files": self.key["files"]} == self.key:
-                text = f"videos have changed since {file} was written, so it is computed again"
-                print_log(text, logger="current", level=logging.WARNING)
+            warning = warning or (
+                f"the features in {file} come from {_other_origin(stored, self.key)}, so they are "
+                "computed again"
+            )
+        if warning is not None:
+            print_log(warning, logger="current", level=logging.WARNING)
         return None
 
     def _read(self, file: Path) -> Features:

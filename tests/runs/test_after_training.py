@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_encoder import save_tiny
 from helpers.training import make_videos, small_config
 
 from sce_video.commands.main import main
@@ -163,6 +164,36 @@ def test_the_report_makes_up_for_the_comparison_once(run, monkeypatch, capsys):
     length = len((run / METRICS).read_text())
     assert main(["report", str(run), "--videos", "2"]) == 0
     assert len((run / METRICS).read_text()) == length
+
+
+def test_the_report_compares_with_the_start_and_the_teacher_if_they_are_here(
+    run, tmp_path, monkeypatch
+):
+    """A config may come from somebody else, so no name in it leads to a download."""
+    asked = []
+
+    def compare(checkpoint, dataset, videos, start, seconds, teacher):
+        asked.append((start, teacher and teacher.checkpoint))
+        raise ValueError("enough")
+
+    monkeypatch.setattr(after_training, "compare_with_random", compare)
+    network, record = str(save_tiny(tmp_path / "net.pth")), read_run(run)
+    step = {"type": "OneOfClips", "clip_duration": 0.4, "num_frames": 4, "num_clips": 2}
+    for start, teacher, wanted in (
+        (network, network, (network, network)),
+        (None, None, (None, None)),
+        ("hf:facebook/dinov2-small", "efficientnet-lite0", (None, None)),
+        (str(tmp_path / "gone.pth"), "s3://bucket/net.pth", (None, None)),
+    ):
+        config = {**record.config, "pretrained": start, "teacher_checkpoint": teacher}
+        loader = record.config["train_dataloader"]
+        dataset = {**loader["dataset"], "pipeline": [step]}
+        config["train_dataloader"] = {**loader, "dataset": dataset}
+        after_training.compared_later(replace(record, config=config), None, notes := [])
+        assert asked.pop() == wanted and len(notes) == 1
+    config = {**record.config, "pretrained": network, "custom_hooks": [{"keep": "rankme"}]}
+    after_training.compared_later(replace(record, config=config), None, [])
+    assert asked == [(None, None)]  # the best checkpoint was compared with it in training
 
 
 def test_the_number_of_iterations_is_that_of_the_end(run):

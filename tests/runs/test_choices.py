@@ -138,12 +138,16 @@ def test_notes_name_what_is_unusual():
     assert not list(notes(facts(), 64, 1.0))
     for changes, size, loading, words in (
         ({"num_videos": 3}, 64, 1.0, "3 videos are few"),
+        ({"num_videos": 49}, 64, 1.0, "49 videos are few"),
         ({"duration": 0.04}, 64, 1.0, "a single frame"),
         ({"duration": 1800.0}, 64, 1.0, "30 minutes"),
         ({}, 64, 5.0, "--short-side 128"),
         ({}, 224, 5.0, "--short-side 288"),
     ):
         assert words in "".join(notes(facts(**changes), size, loading))
+    assert not list(notes(facts(num_videos=50), 64, 1.0))
+    (taught,) = notes(facts(num_videos=32), 64, 1.0, has_teacher=True)
+    assert "32 videos are few. A student learns the teacher's features only on these" in taught
 
 
 def test_the_method_is_that_of_the_settings_and_of_the_machine():

@@ -32,6 +32,7 @@ from sce_video.engine.run_json import Choice
 from sce_video.interop.weights.video_networks import to_video_layout
 from sce_video.pages.run_record import different_settings
 from sce_video.registry import HOOKS, MODELS
+from sce_video.runs import plan_pretraining
 from sce_video.runs.choices import Machine
 from sce_video.runs.configs import training_config
 from sce_video.runs.continued import (
@@ -43,6 +44,7 @@ from sce_video.runs.continued import (
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.keep_best import kept_message
 from sce_video.runs.launch import run_training
+from sce_video.runs.plan_distillation import plan_teacher
 from sce_video.runs.planned_config import planned_config
 from sce_video.runs.start_weights import find_source
 
@@ -274,6 +276,64 @@ def test_any_method_is_planned_from_any_network(videos, sources, tmp_path, metho
     # Read as data, the file of the plan is the same training.
     stored = planned_config(write_planned(planned))
     assert stored.model.to_dict() == config.model.to_dict()
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_an_image_network_shows_motion_by_its_pool_and_could_teach(
+    videos, sources, tmp_path, monkeypatch, is_installed
+):
+    monkeypatch.setattr(plan_pretraining, "has_public_teacher", lambda: is_installed)
+    dinov2, resnet = str(sources / "dinov2"), tmp_path / "resnet"
+    timm_folder(resnet, pretrained_cfg={**TIMM, "input_size": [3, 64, 64]})
+
+    def of(source, **given):
+        given = {**TINY, "start": source, "workers": 0, **given}
+        return planned_pretraining(videos, tmp_path / "run", **given).plan.remarks
+
+    images = f"{dinov2} encodes images. It "
+    assert f"{images}receives one frame of each clip, so it does not detect motion" in of(dinov2)
+    averaged = f"{images}encodes the frames of a clip separately and averages their features, so it"
+    assert f"{averaged} does not detect motion" in of(dinov2, frames=2)
+    for pool, words in (
+        ("", "pools their features by mean+absdiff+delta+energy, which shows how they change"),
+        (":mean+std", "pools their features by mean+std, which shows how they change"),
+        (":mean", "averages their features, so it does not detect motion"),
+    ):
+        found = "\n".join(of(f"{resnet}{pool}"))
+        assert f"encodes images. It encodes the frames of a clip separately and {words}" in found
+    free = {"embedding": None, "hidden": None}
+    (other,) = (text for text in of(dinov2, **free) if "--teacher" in text)
+    install = "" if is_installed else "run pip install 'sce-video[teacher]', and "
+    assert other.startswith(
+        f"to train a small video network in minutes, {install}give --teacher {dinov2} instead of "
+        f"--from {dinov2}. "
+    )
+    for source, given in (
+        (dinov2, {}),  # with settings of heads that the student does not have
+        (dinov2, {**free, "method": "simclr"}),
+        (dinov2, {**free, "freeze": 1}),
+        (f"{resnet}:mean", free),  # the pool of a teacher is fixed
+        (str(sources / "ours.pth"), free),  # a video network
+    ):
+        assert not any("--teacher" in text for text in of(source, **given))
+
+
+def test_a_teacher_of_one_size_is_refused_as_a_start_is(sources, tmp_path):
+    """A VideoMAE that was built for 32 pixels, and videos of 16 or 17."""
+    for height in (16, 17):
+        facts = replace(FACTS, height=height)
+        calls = [
+            lambda facts=facts: own(find_source(sources / "videomae"), facts),
+            lambda facts=facts: plan_teacher(str(sources / "videomae"), facts, {}, False),
+        ]
+        for call in calls:
+            if height == 17:
+                assert call()
+                continue
+            with pytest.raises(ValueError, match="needs frames of 32x32 pixels, .* is 16. Give la"):
+                call()
+    (text,) = calls[1]().remarks(32)
+    assert text.startswith("the teacher's frames are enlarged from 17 to 32 pixels, the input size")
 
 
 def test_all_methods_are_in_the_test_above():

@@ -62,6 +62,8 @@ def test_the_plan_of_a_student(tmp_path):
     assert found["recipe"] == "distill_efficientnet_lite0_folder"
     assert found["starts from"] == "efficientnet-lite0" and found["objective"] == "frames"
     assert found["size"] == 40  # the videos have no more
+    text = "the teacher's frames are enlarged from 40 to 224 pixels, the input size of efficient"
+    assert any(remark.startswith(text) for remark in planned.plan.remarks)
     assert planned.config.model.backbone.temporal
     assert planned.config.model.projector.num_layers == 0
     *_, views = (s for s in planned.config.test_dataloader.dataset.pipeline if "num_clips" in s)

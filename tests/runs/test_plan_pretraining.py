@@ -83,5 +83,18 @@ def test_small_frames_are_not_shown_to_an_image_network_unless_the_user_says_so(
     found = road(small)
     assert found.method == "simclr"
     assert "short side of 64 pixels" in found.remarks[0] and "needs 112" in found.remarks[0]
+    (scratch,) = found.remarks[1:]
+    assert "from scratch on 500 videos" in scratch and scratch.endswith("random weights reach 13 %")
+    assert len(road(replace(small, num_videos=10_000)).remarks) == 1
     assert road(small, teacher="efficientnet-lite0").method == "distill"
     assert road(replace(small, height=112, width=200)).method == "distill"
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_plan_states_what_a_teacher_from_a_hub_needs_and_promises_nothing():
+    hub = road().remarks[0]
+    assert "pip install 'sce-video[hf]'" in hub and "several times as long" in hub
+    assert "DINOv3 (hf:facebook/dinov3-vits16-pretrain-lvd1689m)" in hub
+    assert "an accepted licence and a Hugging Face login" in hub
+    assert "V-JEPA 2 (hf:facebook/vjepa2-vitl-fpc64-256) trains a student from random w" in hub
+    assert not any("better" in word for word in hub.split())

@@ -23,13 +23,17 @@ from sce_video.commands.main import main
 from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.features import read_features, write_features
 from sce_video.inference.model import checkpoint_of, load_model
-from sce_video.models.backbones import ResNet2d
+from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
 from sce_video.pages.run_record import read_scalars
-from sce_video.runs import launch, teacher
+from sce_video.runs import launch, plan_pretraining, teacher
 from sce_video.runs.planned_config import planned_config
 from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher, student_clip
+from sce_video.utils.run_files import has_public_teacher
 
 K = 4
+needs_teacher = pytest.mark.skipif(
+    not has_public_teacher(), reason="the weights of the extra teacher are not installed"
+)
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +268,40 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
             prepare_teacher(config(videos, network, run))
 
 
+def test_one_warning_states_what_differs_from_the_stored_features(
+    videos, network, tmp_path, monkeypatch
+):
+    said: list[str] = []
+    monkeypatch.setattr(teacher, "print_log", lambda text, **_: said.append(text))
+    run = tmp_path / "runs/seed0"
+    other = save_tiny(tmp_path / "other.pth", tiny_backbone(1))
+    whole, fewer = (shutil.copytree(videos, tmp_path / name) for name in ("whole", "fewer"))
+    next(fewer.rglob("*.mp4")).unlink()
+    prepare_teacher(config(whole, network, run))
+    assert not said  # there was nothing before
+    frames = dict(clips=2, model__objective="frames")
+    cases = [
+        ((whole, other, {}), "another teacher"),
+        ((fewer, other, {}), "another list of videos"),
+        ((fewer, other, dict(clips=2)), "other clips"),
+        ((fewer, other, frames), "another pooling of the frames"),
+        ((whole, network, frames), "another teacher and another list of videos"),
+    ]
+    for (root, source, changes), origin in cases:
+        make = partial(config, root, source, **changes)
+        prepare_teacher(make(run))
+        (warning,) = said
+        features = f"the features in {run / 'teacher.npz'}"
+        assert warning == f"{features} come from {origin}, so they are computed again"
+        said.clear()
+        prepare_teacher(make(run))
+        prepare_teacher(make(tmp_path / "runs/seed1"))  # another seed uses the same file
+        assert not said and not (tmp_path / "runs/seed1/teacher.npz").exists()
+    next(whole.rglob("*.mp4")).touch()
+    prepare_teacher(config(whole, network, run, **frames))
+    assert ["come from earlier versions of the videos, so" in text for text in said] == [True]
+
+
 def test_features_of_replaced_videos_are_computed_again(videos, network, tmp_path):
     """A video of the same size, modification time and path, as archives restore them."""
     clips = shutil.copytree(videos, tmp_path / "videos")
@@ -345,6 +383,57 @@ def test_what_the_teacher_decides(videos, network, tmp_path):
     assert hook._features.shape == (12, K, 32)
     shorter = plan(videos, tmp_path, teacher=network, clip_duration=0.3)
     assert shorter.config.train_dataloader.dataset.pipeline[1].clip_duration == 0.3
+
+
+@pytest.mark.parametrize("is_installed", [False, pytest.param(True, marks=needs_teacher)])
+def test_a_video_teacher_is_planned_alike_with_and_without_the_public_network(
+    is_installed, tmp_path, monkeypatch
+):
+    """Its clips of 0.48 s do not cover a video of 1.3 s, so it sees four of them."""
+    monkeypatch.setattr(plan_pretraining, "has_public_teacher", lambda: is_installed)
+    videos = make_videos(tmp_path / "videos", count=8, frames=32)
+    network = save_tiny(tmp_path / "net.pth")
+    planned = plan(videos, tmp_path / "run", teacher=network, width=None)
+    found = {choice.setting: choice for choice in planned.choices}
+    clips = planned.config.train_dataloader.dataset.pipeline[1]
+    assert found["teacher_clips"].value == clips.num_clips == 4
+    assert found["teacher_clips"].reason.startswith("of each video, seen once: 4 KiB")
+    assert found["clip_duration"].value == clips.clip_duration == 0.48
+    assert found["objective"].value == planned.config.model.objective == "relations"
+    assert "starts from" not in found
+
+
+def test_a_teacher_for_larger_frames_is_refused_or_remarked(tmp_path, monkeypatch):
+    """As for ``--from``: a network of one size is refused if frames double, others are not."""
+    monkeypatch.setattr(plan_pretraining, "has_public_teacher", lambda: False)
+    videos = make_videos(tmp_path / "videos", count=4)  # of 40 pixels
+
+    def of(size):
+        text = CONFIG.replace("size=40", "size=100").replace("size=32", f"size={size}")
+        return save_tiny(tmp_path / f"{size}.pth", text=text)
+
+    large = of(80)
+    shown = plan(videos, tmp_path / "run", teacher=large).plan.remarks
+    text = f"the teacher's frames are enlarged from 40 to 80 pixels, the input size of {large}"
+    assert text in shown
+    views = plan(videos, tmp_path / "run", teacher=large, objective="tokens").plan.remarks
+    assert text.replace("40", "32") in views  # the teacher receives the student's views
+    fitting = plan(videos, tmp_path / "run", teacher=of(40)).plan.remarks
+    assert not any("enlarged" in remark for remark in fitting)
+    monkeypatch.setattr(ResNet3dSlowPath, "takes_one_size", True, raising=False)
+    with pytest.raises(ValueError, match="needs frames of 80x80 pixels, but the short side .* 40"):
+        plan(videos, tmp_path / "run", teacher=large)
+    assert plan(videos, tmp_path / "run", teacher=of(79))
+
+
+def test_few_videos_are_remarked_on_both_roads(network, tmp_path):
+    """With 32 videos, too."""
+    videos = make_videos(tmp_path / "videos", count=32, frames=14)
+    taught = plan(videos, tmp_path / "run", teacher=network, clip_duration=0.3).plan.remarks
+    assert any("32 videos are few. A student learns the" in remark for remark in taught)
+    scratch = planned_pretraining(videos, tmp_path / "run", method="simclr", **TINY, embedding=8)
+    found = scratch.plan.remarks
+    assert any("32 videos are few. A network learns from the differ" in remark for remark in found)
 
 
 def test_one_sentence_before_the_first_step(videos, network, tmp_path, capsys, monkeypatch):
