@@ -193,7 +193,8 @@ def plan_teacher(
     if has_student:
         refuse_pool(teacher)
     objective = given.get("objective", "frames" if has_student else _OBJECTIVE)
-    clips = clips_of_video(facts, _CLIPS) if has_student else _CLIPS
+    seconds = given.get("clip_duration", clip_duration(facts))
+    clips = clips_of_video(facts, seconds, _CLIPS) if has_student else _CLIPS
     clips = given.get("teacher_clips", 0 if objective == "tokens" else clips)
     check_objective(objective, clips)
     model = build_model(source.settings, source.checkpoint)
@@ -251,9 +252,9 @@ def clip_duration(facts: FolderFacts) -> float:
     return round(min(_CLIP_DURATION, max(facts.duration, 0.1)), 2)
 
 
-def clips_of_video(facts: FolderFacts, usual: int) -> int:
-    """Return the teacher's number of clips per video, which is 1 if a clip covers the video."""
-    return 1 if clip_duration(facts) >= _WHOLE * facts.duration else usual
+def clips_of_video(facts: FolderFacts, seconds: float, usual: int) -> int:
+    """Return the number of clips per video, which is 1 if a clip of this length covers it."""
+    return 1 if seconds >= _WHOLE * facts.duration else usual
 
 
 def student_choices(
@@ -314,4 +315,4 @@ def become_student(
     for loader in (config.test_dataloader, config.test_cfg.gallery_dataloader):
         for step in loader.dataset.pipeline:
             if step.type == "UniformClips":  # additional clips of a short video would be identical
-                step.num_clips = clips_of_video(facts, step.num_clips)
+                step.num_clips = clips_of_video(facts, step.clip_duration, step.num_clips)

@@ -33,8 +33,22 @@ needs_teacher = pytest.mark.skipif(
 
 def test_a_clip_covers_a_short_video_and_several_cover_a_long_one():
     short, long = replace(FACTS, duration=1.3), replace(FACTS, duration=8.0)
-    assert clip_duration(short) == 1.3 and clips_of_video(short, usual=4) == 1
-    assert clip_duration(long) == 2.56 and clips_of_video(long, usual=4) == 4
+    assert clip_duration(short) == 1.3 and clips_of_video(short, 1.3, usual=4) == 1
+    assert clip_duration(long) == 2.56 and clips_of_video(long, 2.56, usual=4) == 4
+
+
+@needs_teacher
+def test_short_clips_that_are_given_cover_no_video(tmp_path):
+    """They are tested with several clips, too."""
+    videos = make_videos(tmp_path / "videos", count=6)  # of 0.8 s
+    for seconds, clips in ((0.4, 4), (0.7, 1)):
+        planned = planned_pretraining(
+            videos, tmp_path / "run", teacher="efficientnet-lite0", clip_duration=seconds
+        )
+        found = {choice.setting: choice.value for choice in planned.choices}
+        assert found["teacher_clips"] == clips and found["clip_duration"] == seconds
+        *_, views = (s for s in planned.config.test_dataloader.dataset.pipeline if "num_clips" in s)
+        assert views.num_clips == clips
 
 
 def test_an_image_network_gets_temporal_layers_that_change_nothing():
