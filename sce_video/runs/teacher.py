@@ -364,7 +364,7 @@ class TeacherHook(Hook):
         give_teacher(unwrap_model(runner.model), self._model, self._features)
         for path, reason in self._failures:
             runner.train_dataloader.dataset.mark_bad(path, reason)
-        projector = getattr(unwrap_model(runner.model), "projector", None)
+        projector: Any = getattr(unwrap_model(runner.model), "projector", None)
         if runner.iter == 0 and _starts_linearly(runner, projector):
             run_on_main_rank(lambda: _start_linearly(runner))
             for value in projector.state_dict().values():
