@@ -46,7 +46,8 @@ class GreyPixels(BaseModule):
         grey = torch.einsum("ncthw,c->nthw", view, view.new_tensor(_LUMA))
         maps = F.adaptive_avg_pool2d(grey, _SIZE)  # (N, T, 24, 32)
         pixels = maps.flatten(2)
-        clips = StoredClips(pixels, motion_energy(maps[:, None], pixels.mean(1)))
+        changes = (pixels.diff(dim=1) != 0).any(2)
+        clips = StoredClips(pixels, motion_energy(maps[:, None], pixels.mean(1)), changes)
         return clips.pooled(self.frame_pool)[:, :, None, None, None]
 
     def pool(self, features: Tensor) -> Tensor:

@@ -45,9 +45,9 @@ class NetworkPerClip(VideoModel):
 
     @property
     def row_size(self) -> int:
-        """Size of a row: K D, or K T D by position, or K (T D + 343) for all pools."""
+        """Size of a row: K D, or K T D by position, or K (T D + 343 + T - 1) for all pools."""
         clip = max(1, self.positions) * self.feature_size
-        return self.num_clips * (clip + ENERGY_CELLS**3 * self.all_pools)
+        return self.num_clips * (clip + (ENERGY_CELLS**3 + self.positions - 1) * self.all_pools)
 
     def rows(self, batch: Batch, max_views: int) -> BatchRows:
         """Compute the rows (n, row_size) of the videos in a batch."""

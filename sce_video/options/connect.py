@@ -21,7 +21,7 @@ FRAME_POOLS = (
     "mean+absdiff+delta+energy",
     "concat",
 )
-#: Default pool of an image network
+#: Default pool of an image network of timm, of torchvision, or with public weights
 DEFAULT_FRAME_POOL = "mean+absdiff+delta+energy"
 # Export formats for networks, for videos with features, and for segments
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
@@ -54,8 +54,8 @@ class EncoderOptions(Options):
     out: str = option("folder of the new run", metavar="RUN")
     pool: str | None = option(
         "how features are pooled into one representation. concat and values with '+' combine the "
-        "frames of an image network (default: as in the model; for image networks "
-        f"{DEFAULT_FRAME_POOL})",
+        "frames of an image network or image encoder (default: as in the model; for timm, "
+        f"torchvision and efficientnet-lite0, {DEFAULT_FRAME_POOL})",
         None,
         choices=tuple(dict.fromkeys((*POOLS, *FRAME_POOLS))),
     )

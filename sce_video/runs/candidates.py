@@ -6,8 +6,8 @@ Nothing here imports torch until a network is loaded, so that a wrong name is re
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +19,16 @@ from sce_video.options.choose import ALL_POOLS, ChooseOptions
 from sce_video.options.connect import FRAME_POOLS
 from sce_video.options.training import FOLDERS
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher, split_pool
+from sce_video.utils.run_files import (
+    PUBLIC_TEACHER,
+    has_public_teacher,
+    is_public_network,
+    split_pool,
+)
 
 if TYPE_CHECKING:
     from sce_video.inference.clip_features import NetworkPerClip
+    from sce_video.inference.model import VideoModel
 
 # Names of the floors, which are baselines that every useful network must beat
 #: Brightness of the pixels in short clips, and how it changes
@@ -51,7 +57,7 @@ class Candidate:
     Attributes:
         name: Name that the user gave, with the pool.
         source: Run, checkpoint or model; None for a floor.
-        pool: How frame features are pooled; None for the network's own pool.
+        pool: How features are pooled; None for the network's own pool.
     """
 
     name: str
@@ -66,6 +72,9 @@ class Candidate:
 
 def named_candidates(names: Sequence[str]) -> list[Candidate]:
     """Return the candidates that the user lists, without the floors.
+
+    Only the network itself determines the names of its pools. ``NAME:all`` therefore remains one
+    candidate until :func:`load_passes` loads it, unless it is a public network.
 
     Args:
         names: Runs, checkpoints and models, each alone or as ``NAME:POOL``; empty for the default.
@@ -85,14 +94,23 @@ def named_candidates(names: Sequence[str]) -> list[Candidate]:
     found: list[Candidate] = []
     for text in names:
         source, pool = split_pool(text)
-        pools = FRAME_POOLS if pool == ALL_POOLS else (pool,)
+        pools: Sequence[str | None] = (pool,)
+        if pool == ALL_POOLS and is_public_network(source):
+            pools = FRAME_POOLS
         for one in pools:
             name = source if one is None else f"{source}:{one}"
-            if any(candidate.name == name for candidate in found):
-                raise ValueError(f"--among names {name} twice. Remove one of them")
-            check_run(name)
+            check_run(source if one == ALL_POOLS else name)
             found.append(Candidate(name, source, one))
+        _check_repeated(found)
     return found
+
+
+def _check_repeated(candidates: Sequence[Candidate]) -> None:
+    """Raise ValueError if two candidates have the same name."""
+    names = [candidate.name for candidate in candidates]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--among names {name} twice. Remove one of them")
 
 
 @dataclass(frozen=True)
@@ -103,12 +121,12 @@ class NetworkPass:
         network: Network. If there are several candidates, it computes features that suffice for all
             pools.
         candidates: Candidates, which differ in their pools.
-        own_pool: Pool of a candidate that does not state one.
+        frame_pools: Frame pool of each candidate; empty if the network has only its own pool.
     """
 
     network: NetworkPerClip
     candidates: tuple[Candidate, ...]
-    own_pool: str = ""
+    frame_pools: Mapping[Candidate, str] = field(default_factory=dict)
 
     def features(self, candidate: Candidate, values: np.ndarray) -> np.ndarray:
         """Return the features (n, K, D) of a candidate from the rows (n, K, ...) of the network."""
@@ -117,7 +135,7 @@ class NetworkPass:
         import torch
 
         clips = self.network.stored_clips(torch.from_numpy(values))
-        return clips.pooled(candidate.pool or self.own_pool).numpy()
+        return clips.pooled(self.frame_pools[candidate]).numpy()
 
     def size(self, candidate: Candidate) -> int:
         """Return the number of dimensions of a candidate's feature."""
@@ -125,13 +143,13 @@ class NetworkPass:
 
         if not self.network.all_pools:
             return self.network.feature_size
-        return pooled_channels(candidate.pool or self.own_pool, self.network.feature_size)
+        return pooled_channels(self.frame_pools[candidate], self.network.feature_size)
 
 
 def load_passes(candidates: Sequence[Candidate], device: str | None) -> list[NetworkPass]:
     """Load the networks of candidates, and add the floors.
 
-    An image network processes the videos once for all of its pools.
+    An image network processes the videos once for all pools that receive the same clips.
 
     Args:
         candidates: From :func:`named_candidates`.
@@ -140,24 +158,74 @@ def load_passes(candidates: Sequence[Candidate], device: str | None) -> list[Net
     Raises:
         ValueError: If a network cannot be read, or does not have a requested pool.
     """
-    from sce_video.inference.clip_features import clip_network
-    from sce_video.inference.model import load_model
-
     passes = []
     for source in dict.fromkeys(candidate.source for candidate in candidates):
-        # Load the candidate without a pool first, because it uses the network's own pool.
         members = [candidate for candidate in candidates if candidate.source == source]
+        # A candidate without a pool comes first, because it uses the network's own pool.
         members.sort(key=lambda candidate: candidate.pool is not None)
-        model = load_model(members[0].name, device=device)
-        own_pool = getattr(model.encoder.backbone, "frame_pool", None)
-        if len(members) > 1 and own_pool is not None:
-            network = clip_network(model, _CLIPS, all_pools=True)
-            passes.append(NetworkPass(network, tuple(members), own_pool))
-            continue
-        for number, candidate in enumerate(members):
-            model = load_model(candidate.name, device=device) if number else model
-            passes.append(NetworkPass(clip_network(model, _CLIPS), (candidate,)))
+        passes += _passes_of_source(members, device)
     return [*passes, *_floors(device)]
+
+
+def _passes_of_source(members: Sequence[Candidate], device: str | None) -> list[NetworkPass]:
+    """Load the networks of the candidates with the same source."""
+    from sce_video.inference.clip_features import clip_network
+    from sce_video.inference.encoders.frame_networks import frame_pools_of
+    from sce_video.inference.model import load_model
+
+    # Names such as "class" and "mean" may select another pool of tokens, and therefore another
+    # network, so they come last.
+    ranks: dict[str | None, int] = {None: 0, ALL_POOLS: 1, **dict.fromkeys(FRAME_POOLS, 2)}
+    ranks["mean"] = 3
+    first = min(members, key=lambda candidate: ranks.get(candidate.pool, 3))
+    name = first.source if first.pool == ALL_POOLS else first.name
+    model = load_model(str(name), device=device)
+    names, backbone = frame_pools_of(model.settings.backbone), model.encoder.backbone
+    members = _with_every_pool(members, [*names])
+    own = str(getattr(backbone, "frame_pool", "mean"))
+    frame_pools = {
+        candidate: names.get(str(candidate.pool), own)
+        for candidate in members
+        if names and candidate.pool in (None, *names)
+    }
+    # The clips of a motion pool may contain more frames than the clips of the mean.
+    still = [candidate for candidate, pool in frame_pools.items() if pool == "mean"]
+    moving = [candidate for candidate, pool in frame_pools.items() if pool != "mean"]
+    groups: list[tuple[VideoModel, list[Candidate]]] = []
+    for part in filter(None, (still, moving)):
+        is_loaded = (own == "mean") == (part is still)
+        loaded = model if is_loaded else load_model(part[0].name, device=device)
+        groups.append((loaded, part))
+    settings = [loaded.settings for loaded, _ in groups]
+    if len({(one.num_frames, one.clip_duration) for one in settings}) == 1:
+        groups = [(model, [*frame_pools])]
+    for candidate in members:
+        if candidate not in frame_pools:
+            is_loaded = candidate.name == name
+            loaded = model if is_loaded else load_model(candidate.name, device=device)
+            groups.append((loaded, [candidate]))
+    return [
+        NetworkPass(clip_network(loaded, _CLIPS, all_pools=len(part) > 1), (*part,), frame_pools)
+        for loaded, part in groups
+    ]
+
+
+def _with_every_pool(members: Sequence[Candidate], names: Sequence[str]) -> list[Candidate]:
+    """Replace ``NAME:all`` by one candidate for each of the network's pools.
+
+    Raises:
+        ValueError: If a candidate is then listed twice.
+    """
+    found: list[Candidate] = []
+    for one in members:
+        if one.pool != ALL_POOLS:
+            found.append(one)
+        elif names:
+            found += [Candidate(f"{one.source}:{pool}", one.source, pool) for pool in names]
+        else:  # the network has only its own pool
+            found.append(Candidate(str(one.source), one.source))
+    _check_repeated(found)
+    return found
 
 
 def _floors(device: str | None) -> list[NetworkPass]:

@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ from sce_video.evaluation.functional.linear_probe import L2_GRID
 from sce_video.evaluation.linear_fit_loop import feature_key, write_known
 from sce_video.evaluation.rows import build_eval_dataloader, collect_rows
 from sce_video.inference.clip_features import clip_network
+from sce_video.inference.encoders.frame_networks import frame_pools_of
 from sce_video.inference.model import build_model
 from sce_video.inference.multi_view import Batch, BatchRows
 from sce_video.models.backbones.frame_pools import StoredClips
-from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
+from sce_video.models.backbones.hf_encoder import FAMILIES
+from sce_video.options.connect import DEFAULT_FRAME_POOL
 from sce_video.options.training import FinetuneOptions, request_of
-from sce_video.registry import MODELS
 from sce_video.runs.choices import ChosenSettings, choose_workers
 from sce_video.runs.configs import complete_classifier
 from sce_video.runs.continued import clip_of_network, take_network
@@ -45,7 +46,6 @@ from sce_video.runs.planned_training import PlannedTraining, Timing, filled_reci
 from sce_video.runs.start_weights import Source
 from sce_video.utils.command import Progress
 from sce_video.utils.run_files import KNOWN_FEATURES, split_pool
-from sce_video.utils.stored_arguments import constructor_parameters
 
 #: Largest number of frames per clip for an image network
 _IMAGE_FRAMES = 8
@@ -77,8 +77,9 @@ class FrozenFeatures:
         values: (N, V, D) features of V clips, or the clips (N, V) of a network with pools.
         labels: (N,) int64 labels.
         units: (N,) int64 units. Videos in the same unit are in the same fold.
-        pools: Ways to pool the frames; None for the network's own pool.
+        pools: Names of the ways to pool the frames; None for the network's own pool.
         indices: (N,) int64 indices of the videos in their set.
+        frame_pools: Frame pools by these names.
         paths: N paths of the videos, with their folder or table.
         weights: Hash of the network's weights.
         failures: Path and reason for each video that could not be read.
@@ -90,6 +91,7 @@ class FrozenFeatures:
     units: Tensor
     pools: Sequence[str | None]
     indices: Tensor
+    frame_pools: Mapping[str, str] = field(default_factory=dict)
     paths: Sequence[str] = ()
     weights: str = ""
     failures: Sequence[tuple[str, str]] = ()
@@ -99,7 +101,7 @@ class FrozenFeatures:
         """Return the representations (N, V, C) of the clips."""
         if isinstance(self.values, StoredClips):
             assert pool is not None  # must be one of ``pools``
-            return self.values.pooled(pool)
+            return self.values.pooled(self.frame_pools[pool])
         return self.values
 
 
@@ -140,7 +142,7 @@ class FrozenFit:
         settings: Chosen and given settings by name.
         features: Features of the compared videos.
         found: Result of the cross-validation; None if there are too few videos.
-        pool: Pool of the frame features; None for the network's own pool.
+        pool: Name of the pool of the frame features; None for the network's own pool.
         l2: Weight decay of the classifier, on standardised features.
 
     Raises:
@@ -160,8 +162,11 @@ class FrozenFit:
         self.features = features = self._embed(drawn)
         self.found, self.l2 = None, _USUAL_L2
         own = self.source.settings.backbone.get("frame_pool", "mean")
-        usual = DEFAULT_FRAME_POOL if self.source.per_frame else own
-        self.pool = usual if usual in features.pools else features.pools[0]
+        # No motion pool has been measured for the encoders of transformers.
+        measured = self.source.per_frame and self.source.family not in FAMILIES
+        usual = DEFAULT_FRAME_POOL if measured else own
+        named = {pool: name for name, pool in features.frame_pools.items()}
+        self.pool = named.get(usual, features.pools[0])
         folds = make_folds(features.labels, features.units, seed) if possible else None
         if folds is not None:
             self.found = cross_validate(
@@ -201,12 +206,13 @@ class FrozenFit:
 
     def _embed(self, drawn: np.ndarray) -> FrozenFeatures:
         """Compute the clip features of the drawn videos with the pipeline of the fit."""
-        pools, part = pools_of(self.source), self.subject.part(drawn)
+        frame_pools, part = pools_of(self.source), self.subject.part(drawn)
+        pools: tuple[str | None, ...] = (*frame_pools,) or (None,)
         names = ("frames", "clip_duration", "clips", "batch")
         frames, duration, clips, batch_size = (self.settings[name].value for name in names)
         own = replace(self.source.settings, num_frames=frames, clip_duration=duration)
         model = build_model(own, self.source.checkpoint)
-        network = clip_network(model, clips, all_pools=pools[0] is not None)
+        network = clip_network(model, clips, all_pools=bool(frame_pools))
         encoder: Any = network.encoder
         times: list[float] = []
 
@@ -240,6 +246,7 @@ class FrozenFit:
             labels=rows.labels,
             units=torch.from_numpy(part.units)[rows.indices],
             pools=pools,
+            frame_pools=frame_pools,
             indices=torch.from_numpy(drawn)[rows.indices],
             paths=rows.paths,
             weights=weights_sha256(encoder.backbone.state_dict()),
@@ -260,7 +267,7 @@ class FrozenFit:
         config = filled_recipe(load_config(FROZEN_FEATURES), settings, data, out)
         take_network(config, self.source, 4)
         if pool is not None:
-            config.model.backbone.frame_pool = pool
+            config.model.backbone.frame_pool = pools_of(self.source)[pool]
         own_size = settings["size"].value == self.source.settings.crop_size
         for loader in (config.train_dataloader, config.test_dataloader):
             pipeline = loader.dataset.pipeline
@@ -352,10 +359,11 @@ def _drawn(labels: Tensor, units: Tensor, most: int, seed: int) -> np.ndarray:
     return torch.nonzero(torch.isin(units, taken)).flatten().numpy()
 
 
-def pools_of(source: Source) -> tuple[str | None, ...]:
-    """Return the ways to pool a network's frames; (None,) if it has only its own pool."""
-    network: Any = MODELS.get(source.settings.backbone["type"])
-    if "frame_pool" not in constructor_parameters(network):
-        return (None,)
-    named = split_pool(source.name)[1]
-    return FRAME_POOLS if named is None else (named,)
+def pools_of(source: Source) -> dict[str, str]:
+    """Return the ways to pool a network's frames, by their names in ``NAME:POOL``.
+
+    If the user named a pool, only this pool is returned. The result is empty if the network has
+    only its own pool.
+    """
+    pools, named = frame_pools_of(source.settings.backbone), split_pool(source.name)[1]
+    return pools if named is None or not pools else {named: pools[named]}

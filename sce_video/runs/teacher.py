@@ -32,6 +32,7 @@ from sce_video.engine.runner import RANDOM
 from sce_video.evaluation.rows import evaluating
 from sce_video.inference.clip_features import NetworkPerClip, clip_network
 from sce_video.inference.embed_job import iterate_features
+from sce_video.inference.encoders.frame_networks import frame_pools_of
 from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
 from sce_video.inference.network_input import ViewOptions
@@ -89,7 +90,7 @@ def with_frame_pool(model: VideoModel, frame_pool: str | None) -> VideoModel:
             unchanged then, or if the teacher has no such option.
     """
     own = getattr(model.encoder.backbone, "frame_pool", None)
-    if None in (own, frame_pool) or own == frame_pool:
+    if frame_pool in (None, own) or not frame_pools_of(model.settings.backbone):
         return model
     backbone = {**model.settings.backbone, "frame_pool": frame_pool}
     return build_model(replace(model.settings, backbone=backbone), model.checkpoint, model.device)

@@ -124,7 +124,7 @@ def check_pool(name: str, pool: str) -> None:
         ValueError: If there is no such pool.
     """
     known: tuple[str, ...] = FRAME_POOLS
-    if name.startswith(MODEL_PREFIX) or model_folder(name) is not None:  # maybe of transformers
+    if not is_public_network(name):  # maybe an encoder of transformers, which also pools tokens
         known = tuple(dict.fromkeys((*FRAME_POOLS, *POOLS)))
     if pool not in known:
         raise ValueError(f"{name}:{pool}: the pool must be one of {', '.join(known)}")

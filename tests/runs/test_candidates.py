@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers.hf_models import save_model
 from helpers.tiny_encoder import S3D_CONFIG, moving_frames, save_tiny, write_lossless
 
 from sce_video.inference.clip_features import clip_network, embed_clips
-from sce_video.inference.encoders.encoder_folder import encoder_config
+from sce_video.inference.embed_job import iterate_features
+from sce_video.inference.encoders.encoder_folder import encoder_config, import_encoder
 from sce_video.inference.encoders.transformers_files import ProcessorSettings
 from sce_video.inference.model import build_model, load_model
-from sce_video.inference.network_input import settings_from_config
+from sce_video.inference.network_input import ViewOptions, settings_from_config
 from sce_video.models import S3D, EfficientNetLite
 from sce_video.options.connect import FRAME_POOLS
 from sce_video.runs import candidates as module
@@ -130,3 +132,66 @@ def test_pools_of_a_network_that_pools_no_frames_are_networks_of_their_own(tmp_p
     assert loaded == ["hf:a/b:class", "hf:a/b:mean"]
     assert (first.candidates, second.candidates) == ((names[0],), (names[1],))
     assert first.size(names[0]) == model.feature_size
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    """DINOv2, VideoMAE, a run of DINOv2 with patch tokens, and a video that repeats a frame."""
+    pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    root = tmp_path_factory.mktemp("encoders")
+    for family in ("dinov2", "videomae"):
+        save_model(family, root / family)
+    import_encoder(str(root / "dinov2"), root / "run", pool="mean", frames=4, fps=8)
+    frames = moving_frames(40)
+    frames[1::2] = frames[::2]
+    write_lossless(root / "a.mp4", frames)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCE_VIDEO_CACHE", str(root / "cache"))
+        patch.chdir(root)
+        yield root
+
+
+MOTION = [pool for pool in FRAME_POOLS if pool != "mean"]
+
+
+def in_this_process(network):
+    """Return the rows of the clips (4, ...)."""
+    options = ViewOptions(num_clips=4, num_workers=0)
+    (found,) = iterate_features(network, ["a.mp4"], options)
+    return found.values.reshape(4, -1).copy()
+
+
+@pytest.mark.parametrize(
+    ("among", "expected"),
+    [
+        (["dinov2:all"], [["dinov2:class"], [f"dinov2:{pool}" for pool in MOTION]]),
+        (["run:all"], [[f"run:{pool}" for pool in FRAME_POOLS]]),
+        (["videomae:all"], [["videomae"]]),
+        (
+            ["dinov2:mean", "dinov2:class", "dinov2:mean+std"],
+            [["dinov2:class"], ["dinov2:mean+std"], ["dinov2:mean"]],
+        ),
+        (
+            ["run:class", "run:concat", "run", "run:mean"],
+            [["run", "run:concat", "run:mean"], ["run:class"]],
+        ),
+    ],
+)
+def test_a_name_in_the_table_is_the_network_that_was_compared(among, expected, encoders):
+    """A name without motion is the name of the encoder's own pool of tokens."""
+    passes = [
+        one for one in load_passes(named_candidates(among), "cpu") if one.candidates[0].source
+    ]
+    assert [[candidate.name for candidate in one.candidates] for one in passes] == expected
+    for one in passes:
+        for candidate in one.candidates:
+            own = clip_network(load_model(candidate.name, device="cpu"), 4)
+            wanted = in_this_process(own)
+            (values,) = one.features(candidate, in_this_process(one.network)[None])
+            np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-4)
+            assert one.size(candidate) == own.feature_size
+
+
+def test_a_pool_that_all_contains_is_not_listed_again(encoders):
+    with pytest.raises(ValueError, match="--among names dinov2:class twice"):
+        load_passes(named_candidates(["dinov2:all", "dinov2:class"]), "cpu")

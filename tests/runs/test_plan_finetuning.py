@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers.hf_models import save_model
 from helpers.tiny_encoder import CONFIG, S3D_CONFIG, save_tiny
 from helpers.training import make_videos, write_planned
 
@@ -167,6 +168,31 @@ def test_a_network_that_keeps_no_frames_has_no_pool(videos, tmp_path):
     assert "frame_pool" not in found and "frame_pool" not in planned.config.model.backbone
     assert "on held-out videos" in found["l2"].reason and found["route"].reason == "given"
     assert planned.config.train_cfg.l2 == found["l2"].value
+
+
+def test_the_pools_of_an_image_encoder_have_the_names_that_commands_accept(
+    videos, tmp_path, monkeypatch
+):
+    """DINOv2 keeps its own pool unless the videos show that another one is better."""
+    pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
+    save_model("dinov2", tmp_path / "dino")
+    motion = [pool for pool in FRAME_POOLS if pool != "mean"]
+    for name, changes, compared in (
+        ("dino", {}, ["class", *motion]),
+        ("dino:mean", {}, ["mean"]),
+        ("dino:concat", {}, ["concat"]),
+        ("dino", {"few": 1, "batch": 2}, []),
+    ):
+        given = options(videos, tmp_path, str(tmp_path / name), route="frozen", **changes)
+        planned = plan_finetuning(given, time.monotonic())
+        found, backbone = choices(planned)["frame_pool"], planned.config.model.backbone
+        assert re.findall(r"(\S+) [\d.]+ %", found.reason) == compared
+        assert found.value in (compared or ["class"])
+        of_tokens, of_frames = ("mean", "mean") if name == "dino:mean" else ("class", found.value)
+        of_frames = "mean" if of_frames == "class" else of_frames
+        assert (backbone.pool, backbone.frame_pool) == (of_tokens, of_frames)
+        assert choices(planned)["frames"].value > 1
 
 
 def test_one_video_of_a_class_is_not_compared(videos, tmp_path):

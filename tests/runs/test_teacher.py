@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.hf_models import save_model
 from helpers.recipes import small_recipe
 from helpers.run_tool import run_gloo
 from helpers.timm_folders import save_timm
@@ -21,6 +22,7 @@ from helpers.training import Recorder, make_videos, planned_pretraining, train
 
 from sce_video.commands.main import main
 from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.inference.encoders.encoder_folder import import_encoder
 from sce_video.inference.features import read_features, write_features
 from sce_video.inference.model import checkpoint_of, load_model
 from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
@@ -118,6 +120,31 @@ def test_a_third_party_model_teaches_by_its_name(videos, tmp_path, monkeypatch):
     assert cfg.model.teacher_channels == load_model(checkpoint).feature_size
     imported = prepare_teacher(config(videos, checkpoint, tmp_path / "other", clips=1))._features
     assert torch.equal(named, imported) and named.abs().max() > 0
+
+
+def test_an_image_encoder_pools_frames_as_its_student_and_a_video_encoder_stays(tmp_path):
+    """The model of transformers encodes the frames of the clip one by one."""
+    pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    models = {}
+    for family in ("dinov2", "videomae"):
+        save_model(family, tmp_path / family)
+        imported = import_encoder(str(tmp_path / family), tmp_path / f"{family}_run")
+        models[family] = load_model(imported.checkpoint, device="cpu")
+    assert teacher.with_frame_pool(models["videomae"], "mean+std") is models["videomae"]
+    clip = teacher.StudentClip(0.5, 4, 1, "cosine", frame_pool="mean+std")
+    taught = teacher.with_clip(models["dinov2"], clip)
+    view = torch.rand(1, 3, 4, 32, 32)
+    with torch.no_grad():
+        found = taught.encoder.backbone(view).mean((2, 3, 4))[0]
+        images = view[0].transpose(0, 1)
+        frames = models["dinov2"].encoder.backbone.network(images).last_hidden_state[:, 0]
+    expected = torch.cat([frames.mean(0), frames.std(0, correction=0)])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert (taught.feature_size, taught.settings.num_frames) == (64, 4)
+    network = teacher.network_of_clips(models["dinov2"], replace(clip, objective="frames"))
+    assert (network.positions, network.feature_size) == (4, 32)
+    rows = network.rows({"inputs": [torch.zeros(1, 4, 32, 32, 3, dtype=torch.uint8)]}, 1)
+    assert rows.values.shape == (1, 4 * 32)
 
 
 def test_features_of_frames_have_the_features_of_clips_as_their_mean(videos, network, tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,14 @@ from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone, checkpoint_weights
-from sce_video.inference.encoders.frame_networks import ImageNetwork, public_network
-from sce_video.inference.encoders.text import stored_text
+from sce_video.inference.encoders.frame_networks import (
+    NUM_FRAMES,
+    SECONDS_APART,
+    ImageNetwork,
+    frame_pools_of,
+    public_network,
+)
+from sce_video.inference.encoders.text import has_text, stored_text
 from sce_video.inference.encoders.timm_files import RESNETS, timm_config, timm_network
 from sce_video.inference.encoders.torchvision_files import is_published, torchvision_network
 from sce_video.inference.encoders.transformers_files import (
@@ -48,7 +54,7 @@ from sce_video.inference.network_input import TEST_CROPS, TRAIN_CROPS
 from sce_video.inference.stored_test import stored_test
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.models.backbones.timm_package import timm
-from sce_video.options.connect import DEFAULT_FRAME_POOL
+from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, file_identity, write_text
 from sce_video.utils.records import at
@@ -63,7 +69,6 @@ from sce_video.utils.run_files import (
     weights_file,
 )
 from sce_video.utils.storage import is_url
-from sce_video.utils.stored_arguments import constructor_parameters
 
 _CLIPS = 4  # clips per video, as in sce-video embed and index
 
@@ -234,31 +239,72 @@ def run_of_weights(
 def _run_with_pool(checkpoint: str, pool: str) -> str:
     """Return the checkpoint of a copy of an own run whose network uses another pool.
 
-    The copy contains the backbone and the run's test. Its config is read as data, as in
+    The copy contains the backbone, the text encoder if texts can be compared with its features, and
+    the run's test. Its config is read as data, as in
     :func:`~sce_video.inference.stored_test.stored_test`.
 
     Raises:
-        ValueError: If the network cannot pool the features of single frames, or the checkpoint
-            contains no config.
+        ValueError: If the network cannot pool the features of single frames, it does not have this
+            pool, or the checkpoint contains no config.
     """
     short = f"{Path(checkpoint).parent.name}_{Path(checkpoint).stem}"
     out = _cached_folder([file_sha256(checkpoint)], short, pool)
     if not (out / CONFIG).is_file():
         cfg = stored_test(checkpoint)
         backbone = cfg.model.backbone.to_dict()
-        if "frame_pool" not in constructor_parameters(MODELS.get(backbone["type"])):
+        pools = frame_pools_of(backbone)
+        if not pools:
             raise ValueError(
                 f"{checkpoint}:{pool}: a {backbone['type']} does not keep the features of single "
                 f"frames, so its pool cannot be changed. Give {checkpoint} alone"
             )
-        backbone["frame_pool"] = pool
+        if (model_type := at(backbone, "architecture.model_type")) is not None:
+            own = next(name for name, frame_pool in pools.items() if frame_pool == "mean")
+            known = family_of(model_type).pools
+            names = token_and_frame_pool(checkpoint, pool, own, known, per_frame=True)
+            backbone["pool"], backbone["frame_pool"] = names
+        elif pool in pools:
+            backbone["frame_pool"] = pool
+        else:
+            raise ValueError(f"{checkpoint}:{pool}: the pool must be one of {', '.join(pools)}")
         preprocessor = cfg.model.data_preprocessor.to_dict()
         cfg.model = {"type": "Encoder", "backbone": backbone, "data_preprocessor": preprocessor}
-        state = checkpoint_weights(load_checkpoint_file(checkpoint))
-        weights = {key: value for key, value in state.items() if key.startswith("backbone.")}
+        content = load_checkpoint_file(checkpoint)
+        kept = ("backbone.", "text_encoder.") if has_text(backbone) else ("backbone.",)
+        state = checkpoint_weights(content)
+        weights = {key: value for key, value in state.items() if key.startswith(kept)}
         meta = {"encoder": {"name": checkpoint, "pool": pool}, "classifier": False}
+        if has_text(backbone) and (text := at(content, "meta.text", dict)) is not None:
+            meta["text"] = text
         _write_run(out, cfg.to_dict(), weights, meta)
     return str(out / CHECKPOINT)
+
+
+def token_and_frame_pool(
+    name: str, pool: str | None, usual: str, known: Sequence[str], per_frame: bool
+) -> tuple[str, str]:
+    """Return the arguments ``pool`` and ``frame_pool`` of an ``HFEncoder`` for ``NAME:POOL``.
+
+    Names with a plus and ``concat`` pool the frames, whose tokens the usual pool has combined. All
+    other names pool tokens, and the frames are averaged.
+
+    Args:
+        name: Name of the model or run, for the message.
+        pool: Given pool; None for the usual one.
+        usual: Pool of the tokens if ``pool`` does not name one.
+        known: Pools of the tokens that the model supports.
+        per_frame: Whether the model encodes each frame separately.
+
+    Raises:
+        ValueError: If the model does not support the pool.
+    """
+    if pool is None or pool in known:
+        return pool or usual, "mean"
+    of_frames = [frame_pool for frame_pool in FRAME_POOLS if frame_pool != "mean" and per_frame]
+    if pool not in of_frames:
+        accepted = ", ".join((*known, *of_frames))
+        raise ValueError(f"pool of {name} must be one of {accepted}, got {pool!r}")
+    return usual, pool
 
 
 def _cached_folder(facts: list[Any], short: str, pool: str | None) -> Path:
@@ -357,10 +403,13 @@ def import_encoder(
         out: Folder of the run.
         pool: How features become a representation. None uses the model's own pooling: a
             classifier's (attentive, mean_norm), the class token, the projection, or else the mean
-            of the patch tokens. For an image network (timm, torchvision or public), the pool of its
-            frame features; None uses their mean and mean absolute difference.
-        frames: Number of frames per clip; None uses the model's number, or 4 for an image network.
-        fps: Frames per second; None uses the model's rate, or 8 for an image network.
+            of the patch tokens. For an image encoder of transformers, it can also be a pool of
+            frame features, such as mean+absdiff. For an image network (timm, torchvision or
+            public), it is always the pool of frame features, and None uses all motion parts.
+        frames: Number of frames per clip; None uses the model's number, or 4 for an image network
+            or a pool with motion.
+        fps: Frames per second; None uses the model's rate, or 8 for an image network or a pool with
+            motion.
         folder: Folder with the files, if it is already known.
 
     Raises:
@@ -381,17 +430,28 @@ def import_encoder(
         pool, settings = pool or DEFAULT_FRAME_POOL, image_network.settings.with_clip(frames, fps)
         return _write_image_network(image_network, Path(out), name, pool, settings)
     assert folder is not None  # transformers models always have a folder
+    return _import_transformers(folder, Path(out), name, pool, frames, fps)
+
+
+def _import_transformers(
+    folder: Path, out: Path, name: str, pool: str | None, frames: int | None, fps: float | None
+) -> ImportedEncoder:
+    """Write the folder of a run with a transformers model, as :func:`import_encoder` does."""
     config = read_encoder_config(folder)
     family = family_of(config.model_type)
     brought = brought_pool(folder, config)
-    pool = brought or family.pools[0] if pool is None else pool
+    usual = brought or family.pools[0]
     of_classifiers = family.classifier.pool if family.classifier else None
     known = [p for p in family.pools if p == brought or p != of_classifiers]
-    if pool not in known:
-        raise ValueError(f"pool of {name} must be one of {', '.join(known)}, got {pool!r}")
-    settings = read_processor(folder, config).with_clip(frames, fps)
+    of_tokens, of_frames = token_and_frame_pool(name, pool, usual, known, family.per_frame)
     architecture = architecture_of(config)
-    backbone: dict = {"type": "HFEncoder", "architecture": architecture, "pool": pool}
+    backbone: dict = {"type": "HFEncoder", "architecture": architecture, "pool": of_tokens}
+    if of_frames != "mean":
+        backbone["frame_pool"] = of_frames
+        # A processor of images states one frame, which contains no motion.
+        frames = NUM_FRAMES if frames is None else frames
+        fps = 1 / SECONDS_APART if fps is None else fps
+    settings = read_processor(folder, config).with_clip(frames, fps)
     try:
         with bounded_by_files(folder):
             encoder = MODELS.build(checked_backbone(backbone))
@@ -401,7 +461,9 @@ def import_encoder(
     if refused := encoder.refused(clip["frames"], clip["size"], clip["size"]):
         advice = ". Remove --frames" if frames is not None and refused.what == "frames" else ""
         raise ValueError(f"{name} accepts {refused.takes}, got {clip[refused.what]}{advice}")
-    parts, unused = load_parts(folder, config, pool)
+    parts, unused = load_parts(folder, config, of_tokens)
+    if of_frames != "mean":  # the features cannot be compared with texts
+        parts = {part: module for part, module in parts.items() if part not in family.text}
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size
     weights = {}
@@ -410,6 +472,7 @@ def import_encoder(
         for key, value in module.state_dict().items():
             weights[f"{prefix}.{part}.{key}"] = value.contiguous()
     text = stored_text(folder, config) if "text_model" in parts else None
+    pool = of_tokens if of_frames == "mean" else of_frames
     meta = {"encoder": {"name": name, "pool": pool}, **({} if text is None else {"text": text})}
     of_backbone = [parts[key] for key in ("network", "pooler")]
     return ImportedEncoder(
@@ -419,8 +482,8 @@ def import_encoder(
         settings=settings,
         parameters=sum(p.numel() for part in of_backbone for p in part.parameters()),
         unused=unused,
-        has_text=text is not None,
-        checkpoint=_write_run(Path(out), encoder_config(backbone, settings), weights, meta),
+        has_text=text is not None and has_text(backbone),
+        checkpoint=_write_run(out, encoder_config(backbone, settings), weights, meta),
     )
 
 

@@ -12,19 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.inference.encoders.transformers_files import ProcessorSettings
 from sce_video.models.backbones.efficientnet_lite import VARIANTS, from_published
+from sce_video.models.backbones.hf_encoder import HFEncoder, family_of
+from sce_video.options.connect import FRAME_POOLS
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import weights_file
+from sce_video.utils.stored_arguments import constructor_parameters
 
 #: Number of frames in a clip, and the time between them in seconds. On J-HMDB, intervals between
 #: 0.08 and 0.2 s work equally well (docs/results.md).
-_NUM_FRAMES = 4
-_SECONDS_APART = 0.125
+NUM_FRAMES = 4
+SECONDS_APART = 0.125
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,38 @@ def timm_backbone(architecture: str, model_args: Mapping[str, object]) -> dict[s
     return {"type": "TimmEncoder", "architecture": architecture, **given}
 
 
+def frame_pools_of(backbone: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ways to pool a network's frames, by their names in ``NAME:POOL``.
+
+    An image encoder of transformers pools the tokens of a frame first. The mean over its frames
+    therefore has the name of this token pool, for example ``class``, because ``mean`` selects the
+    mean of the patch tokens.
+
+    Args:
+        backbone: Config of the network.
+
+    Returns:
+        Frame pools by name; empty if the network has only its own pool.
+    """
+    network: Any = MODELS.get(backbone["type"])
+    if "frame_pool" not in constructor_parameters(network):
+        return {}
+    if network is not HFEncoder:
+        return {pool: pool for pool in FRAME_POOLS}
+    family = family_of(backbone["architecture"]["model_type"])
+    if not family.per_frame:
+        return {}
+    of_motion = {pool: pool for pool in FRAME_POOLS if pool != "mean"}
+    return {backbone.get("pool") or family.pools[0]: "mean", **of_motion}
+
+
 #: Input settings of an image network. The clips suit features that describe motion.
 image_input = partial(
     ProcessorSettings,
     square=False,
     in_float=False,
-    num_frames=_NUM_FRAMES,
-    clip_duration=_NUM_FRAMES * _SECONDS_APART,
+    num_frames=NUM_FRAMES,
+    clip_duration=NUM_FRAMES * SECONDS_APART,
 )
 
 #: EfficientNet-Lite's normalisation in tensorflow/tpu: (x - 127) / 128.

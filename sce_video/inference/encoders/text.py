@@ -61,9 +61,19 @@ def stored_text(folder: Path, config: Any) -> dict[str, str | int] | None:
 
 def has_text(backbone: Any) -> bool:
     """Return whether a backbone with this config embeds videos and text in one space."""
+    return _pool_of_video_text_model(backbone) == "projection"
+
+
+def _pool_of_video_text_model(backbone: Any) -> Any:
+    """Return how a video-text model pools its features; None for any other backbone.
+
+    The pool of the tokens decides, unless the frames are not averaged.
+    """
     kind = at(backbone, "architecture.model_type", str)
-    shared = at(backbone, "pool") == "projection"
-    return shared and kind in FAMILIES and bool(FAMILIES[kind].text)
+    if kind not in FAMILIES or not FAMILIES[kind].text:
+        return None
+    of_frames = at(backbone, "frame_pool")
+    return at(backbone, "pool") if of_frames in (None, "mean") else of_frames
 
 
 def text_feature(checkpoint: str | os.PathLike, backbone: dict, text: str) -> np.ndarray:
@@ -75,12 +85,18 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict, text: str) -> np
         text: Description of what the videos should show.
 
     Raises:
-        ValueError: If the checkpoint has no text encoder, or the text is empty or too long.
+        ValueError: If the checkpoint has no text encoder, the backbone's features are not
+            projections, or the text is empty or too long.
     """
     from tokenizers import Tokenizer
 
     if not text.strip():
         raise ValueError("the text of the query is empty")
+    if (pool := _pool_of_video_text_model(backbone)) not in (None, "projection"):
+        raise ValueError(
+            f"features with the pool {pool!s:.60} cannot be compared with a text. Build the index "
+            "with the pool projection, for example --checkpoint hf:MODEL:projection"
+        )
     stored = load_checkpoint_file(os.fspath(checkpoint))
     found = at(stored, "meta.text", dict)
     weights = {

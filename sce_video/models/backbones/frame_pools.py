@@ -57,7 +57,7 @@ def frame_channels(frame_pool: str, channels: int) -> int:
 
 def _sizes(frame_pool: str) -> tuple[int, int]:
     """Return how many parts are as wide as a frame feature, and the number of other channels."""
-    first, *motion = frame_pool.split("+")
+    first, *motion = str(frame_pool).split("+")  # the config of a file may name anything
     known = frame_pool == "concat" or first == "mean"
     if not known or len({*motion}) < len(motion) or not {*motion} <= {*_MOTION}:
         raise ValueError(
@@ -146,13 +146,18 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor, fine: Tensor) -
     """
     if frame_pool == "mean":
         return features
-    changes = (view[:, :, 1:] != view[:, :, :-1]).flatten(3).any(3).any(1)
+    changes = _changes(view)
     energy = None
     if "energy" in frame_pool:
         energy = motion_energy(fine, features.mean((2, 3, 4)))
     parts = _parts(features.mean((3, 4)), frame_pool, changes, energy)
     constant = [part[:, :, None, None, None].expand(-1, -1, *features.shape[2:]) for part in parts]
     return torch.cat(constant if frame_pool == "concat" else [features, *constant], 1)
+
+
+def _changes(view: Tensor) -> Tensor:
+    """Return whether each frame of a view differs from the frame before it, (N, T - 1)."""
+    return (view[:, :, 1:] != view[:, :, :-1]).flatten(3).any(3).any(1)
 
 
 def motion_energy(maps: Tensor, mean: Tensor) -> Tensor:
@@ -200,30 +205,30 @@ class StoredClips:
     Attributes:
         frames: (..., T, C), features of the T frames in each clip, averaged over space.
         energy: (..., 343), :func:`motion_energy` of each clip.
+        changes: (..., T - 1), 1 for each frame that differs from the frame before it, else 0. The
+            features cannot replace it, because they may differ by rounding.
     """
 
     frames: Tensor
     energy: Tensor
+    changes: Tensor
 
     @classmethod
     def from_rows(cls, rows: Tensor, num_frames: int) -> StoredClips:
         """Undo :meth:`rows` for clips with ``num_frames`` frames."""
-        frames, energy = rows[..., : -(ENERGY_CELLS**3)], rows[..., -(ENERGY_CELLS**3) :]
-        return cls(frames.unflatten(-1, (num_frames, -1)), energy)
+        more = [ENERGY_CELLS**3, num_frames - 1]
+        frames, energy, changes = rows.split([rows.shape[-1] - sum(more), *more], dim=-1)
+        return cls(frames.unflatten(-1, (num_frames, -1)), energy, changes)
 
     def rows(self) -> Tensor:
-        """Return one vector for each clip, (..., T C + 343)."""
-        return torch.cat([self.frames.flatten(-2), self.energy], dim=-1)
+        """Return one vector for each clip, (..., T C + 343 + T - 1)."""
+        return torch.cat([self.frames.flatten(-2), self.energy, self.changes], dim=-1)
 
     def pooled(self, frame_pool: str) -> Tensor:
-        """Compute the representations (..., C') of the clips, where C' is :func:`pooled_channels`.
-
-        A frame whose features equal those of the frame before it counts as repeated
-        (:func:`pool_frames`).
-        """
+        """Compute the representations (..., C'), where C' is :func:`pooled_channels`."""
         pooled_channels(frame_pool, 1)  # raises ValueError for an unknown pool
         clips = self.frames.flatten(0, -3).transpose(1, 2)  # (N, C, T)
-        changes = (clips.diff(dim=2) != 0).any(1)
+        changes = self.changes.flatten(0, -2)
         parts = _parts(clips, frame_pool, changes, self.energy.flatten(0, -2))
         whole = torch.cat(parts if frame_pool == "concat" else [clips.mean(2), *parts], 1)
         return whole.unflatten(0, self.frames.shape[:-2])
@@ -235,7 +240,8 @@ def _parts(frames: Tensor, frame_pool: str, changes: Tensor, energy: Tensor | No
     Args:
         frames: (N, C, T), features of frames.
         frame_pool: Name of the pool.
-        changes: (N, T - 1), whether a frame differs from the frame before it.
+        changes: (N, T - 1), whether a frame differs from the frame before it, as bools or as 1 and
+            0.
         energy: (N, 343), or None if the pool does not contain it.
     """
     if frame_pool == "concat":
@@ -296,7 +302,8 @@ def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
     """
     features, fine = backbone.frame_maps(view)
     energy = motion_energy(fine, features.mean((2, 3, 4)))
-    return StoredClips(features.mean((3, 4)).transpose(1, 2), energy)
+    frames = features.mean((3, 4)).transpose(1, 2)
+    return StoredClips(frames, energy, _changes(view).to(frames.dtype))
 
 
 def features_of_frame(backbone: Any) -> int:

@@ -15,10 +15,12 @@ from mmengine.model import initialize
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
+from sce_video.models.backbones.frame_pools import ENERGY_CELLS, pool_frames, pooled_channels
 from sce_video.models.backbones.timm_package import timm, without_state
 from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.stored_arguments import Variant
 
 #: Entries of a model's ``config.json`` as plain data
 Architecture = dict[str, Any]
@@ -453,9 +455,10 @@ def _register_tables(network: nn.Module) -> None:
 class HFEncoder(FreezableBackbone):
     """A vision encoder of transformers, which accepts clips like those in its training.
 
-    An image encoder (DINO, CLIP, SigLIP) encodes every frame of a clip, and the representation is
-    the mean over the frames. ``pool`` decides the features (N, C, T', H', W'). Their mean over T',
-    H', W' is the representation, so heads that average features work without changes:
+    An image encoder (DINO, CLIP, SigLIP) encodes every frame of a clip, and ``frame_pool`` decides
+    how the representation combines the frames. ``pool`` decides the features (N, C, T', H', W').
+    Their mean over T', H', W' is the representation, so heads that average features work without
+    changes:
 
     ========== ============================================ ==========================
     pool       representation of a clip                     features
@@ -485,6 +488,9 @@ class HFEncoder(FreezableBackbone):
             as in :class:`~sce_video.models.VisionTransformer3d`. The features are then (N, C, K).
             Only VideoMAE and V-JEPA 2 support this.
         token_pattern: "random" or "tube", as in :class:`~sce_video.models.VisionTransformer3d`.
+        frame_pool: How frame features are pooled into a representation
+            (:func:`~sce_video.models.backbones.frame_pools.pool_frames`). Only image encoders
+            support pools other than "mean".
         init_cfg: mmengine's initialisation config.
 
     Raises:
@@ -501,23 +507,15 @@ class HFEncoder(FreezableBackbone):
         with_cp: bool = False,
         keep_tokens: float = 1.0,
         token_pattern: str = "random",
+        frame_pool: Variant = "mean",
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(with_cp, init_cfg)
         self.family = family_of(architecture.get("model_type"))
         self.token_dropping = TokenDropping(keep_tokens, token_pattern)
-        if keep_tokens < 1.0 and not self.family.drops:
-            able = " and ".join(name for name, family in FAMILIES.items() if family.drops)
-            raise ValueError(
-                f"keep_tokens of {architecture['model_type']} must be 1, got {keep_tokens}. Only "
-                f"{able} can compute some of the tokens"
-            )
         self.pool_name = self.family.pools[0] if pool is None else pool
-        if self.pool_name not in self.family.pools:
-            raise ValueError(
-                f"pool of {architecture['model_type']} must be one of "
-                f"{', '.join(self.family.pools)}, got {pool!r}"
-            )
+        self.frame_pool = frame_pool
+        self._check_options(architecture["model_type"], keep_tokens)
         check_frozen(frozen_stages)
         config = config_of(architecture)
         self.resize_to = resize_to
@@ -542,7 +540,8 @@ class HFEncoder(FreezableBackbone):
             )
         projected = family.projected if self.pool_name == "projection" else None
         width = attrgetter(projected)(config) if projected else getattr(vision, family.width)
-        self.out_channels = width[-1] if isinstance(width, list | tuple) else width
+        self.frame_channels: int = width[-1] if isinstance(width, list | tuple) else width
+        self.out_channels = pooled_channels(frame_pool, self.frame_channels)
         sides = attrgetter(family.patch)(vision) if family.stride is None else family.stride
         self._patch = _side(sides)
         time = getattr(vision, "tubelet_size", 1)
@@ -554,6 +553,27 @@ class HFEncoder(FreezableBackbone):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return without_state, (type(self), self.family.needs_timm), self.__dict__
+
+    def _check_options(self, model_type: str, keep_tokens: float) -> None:
+        """Raise ValueError if the family does not support an option."""
+        family = self.family
+        if keep_tokens < 1.0 and not family.drops:
+            able = " and ".join(name for name, family in FAMILIES.items() if family.drops)
+            raise ValueError(
+                f"keep_tokens of {model_type} must be 1, got {keep_tokens}. Only {able} can "
+                "compute some of the tokens"
+            )
+        if self.pool_name not in family.pools:
+            raise ValueError(
+                f"pool of {model_type} must be one of {', '.join(family.pools)}, got "
+                f"{self.pool_name!r}"
+            )
+        pooled_channels(self.frame_pool, 1)  # raises ValueError for an unknown pool
+        if self.frame_pool != "mean" and not family.per_frame:
+            raise ValueError(
+                f"frame_pool of {model_type} must be mean, got {self.frame_pool!r}. Only image "
+                "encoders have features of single frames"
+            )
 
     def init_weights(self) -> None:
         """Load the weights of ``init_cfg``, or keep transformers' random weights."""
@@ -568,6 +588,20 @@ class HFEncoder(FreezableBackbone):
 
     def forward(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to features (N, C, T', H', W'), as the class describes."""
+        features, fine = self.frame_maps(view)
+        return pool_frames(features, self.frame_pool, view, fine)
+
+    def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (N, 3, T, H, W) to features before frames are pooled, and to maps for ``energy``.
+
+        The maps are the patch tokens if they are the features and fine enough, else the pixels.
+        """
+        features = self._features(view)
+        fine = self.pool_name == "mean" and min(features.shape[3:], default=0) >= ENERGY_CELLS
+        return features, features if fine else view
+
+    def _features(self, view: Tensor) -> Tensor:
+        """Return the features (N, C, T', H', W') before frames are pooled."""
         check_view(view)
         N, _, T = view.shape[:3]
         frames = view.transpose(1, 2)  # (N, T, 3, H, W)

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from helpers.hf_models import SIDE, save_model
 from helpers.tiny_encoder import CONFIG, S3D_CONFIG, save_tiny, tiny_backbone
 from helpers.training import make_videos
 
@@ -15,7 +16,8 @@ from sce_video import embed_videos, load_model
 from sce_video.commands.main import main
 from sce_video.engine.run_json import read_run_json
 from sce_video.find.index import read_index
-from sce_video.inference.encoders.encoder_folder import run_of_model
+from sce_video.inference.encoders.encoder_folder import import_encoder, run_of_model
+from sce_video.inference.encoders.text import has_text, text_feature
 from sce_video.models import S3D, ResNet2d
 from sce_video.runs.plan_distillation import FRAME_POOL, plan_teacher, refuse_pool
 from sce_video.utils.run_files import is_model, split_pool
@@ -26,7 +28,10 @@ CHANNELS = 64
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A small image network in timm's layout, its weights alone, a video run, and eight videos."""
+    """Small networks and eight videos.
+
+    The networks are an image network in timm's layout, its weights alone, a video run, and DINOv2.
+    """
     root = tmp_path_factory.mktemp("pools")
     torch.manual_seed(0)
     weights = ResNet2d(18, base_channels=8).state_dict()
@@ -39,6 +44,7 @@ def data(tmp_path_factory):
     own = CONFIG.replace("base_channels=4", "base_channels=8")
     save_tiny(root / "own" / "epoch_1.pth", tiny_backbone(base_channels=8), own)
     make_videos(root / "videos", 8)
+    save_model("dinov2", root / "dino")
     return root
 
 
@@ -84,6 +90,8 @@ COMMANDS = {
     ],
     "choose videos --among {} --out OUT/c --workers 1": lambda out: candidates(out, "c")[0]["pool"],
 }
+#: Commands whose output names the pool. DINOv2's features have another size than the others'.
+NAMING = [*COMMANDS][3:]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +101,8 @@ COMMANDS = {
         for command in COMMANDS
         for network in ("net", "own")
         if not (command.startswith("encoder") and network == "own")  # only for third-party models
-    ],
+    ]
+    + [(command, "dino") for command in NAMING],
 )
 def test_every_command_pools_as_it_is_told(command, network, data, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(data)
@@ -119,6 +128,99 @@ def test_every_name_of_a_network_may_have_a_pool(name, data, tmp_path, monkeypat
     assert run_of_model(f"{name}:mean") != run_of_model(f"{name}:concat")
 
 
+#: Names of DINOv2's pools, of the pools of a run of DINOv2 with patch tokens, and what they select
+DINO_POOLS = {
+    "dino": ("class", "mean"),
+    "dino:class": ("class", "mean"),
+    "dino:mean": ("mean", "mean"),
+    "dino:mean+std": ("class", "mean+std"),
+    "patches": ("mean", "mean"),
+    "patches:class": ("class", "mean"),
+    "patches:mean": ("mean", "mean"),
+    "patches:concat": ("mean", "concat"),
+}
+
+
+@pytest.mark.parametrize("name", DINO_POOLS)
+def test_a_plus_pools_frames_and_other_names_pool_tokens(name, data, monkeypatch):
+    """The model of transformers encodes the frames of the clip one by one."""
+    monkeypatch.chdir(data)
+    if not (data / "patches").exists():
+        assert main("encoder dino --out patches --pool mean --frames 4 --fps 8".split()) == 0
+    network = load_model(name)
+    backbone, (of_tokens, of_frames) = network.settings.backbone, DINO_POOLS[name]
+    assert (backbone["pool"], backbone.get("frame_pool", "mean")) == (of_tokens, of_frames)
+    moves = name.startswith("patches") or of_frames != "mean"
+    clip = (network.settings.num_frames, network.settings.clip_duration)
+    assert clip == ((4, 0.5) if moves else (1, 1.0))  # an image, unless the pool needs motion
+    view = torch.rand(1, 3, 4, SIDE, SIDE)
+    with torch.no_grad():
+        found = network.encoder.backbone(view).mean((2, 3, 4))[0]
+        images = view[0].transpose(0, 1)
+        tokens = load_model("dino").encoder.backbone.network(images).last_hidden_state
+    frames = tokens[:, 0] if of_tokens == "class" else tokens[:, 1:].mean(1)
+    expected = {
+        "mean": frames.mean(0),
+        "mean+std": torch.cat([frames.mean(0), frames.std(0, correction=0)]),
+        "concat": frames.flatten(),
+    }
+    torch.testing.assert_close(found, expected[of_frames], rtol=1e-4, atol=1e-4)
+
+
+def test_the_pool_and_the_clip_of_an_image_encoder_can_be_given(data, tmp_path, capsys):
+    name = str(data / "dino")
+    words = ["encoder", name, "--out", str(tmp_path / "a"), "--pool", "mean+absdiff"]
+    assert main([*words, "--frames", "8", "--fps", "4"]) == 0
+    assert "pool: mean+absdiff" in capsys.readouterr().out
+    settings = load_model(tmp_path / "a").settings
+    assert (settings.num_frames, settings.clip_duration) == (8, 2.0)
+    assert settings.backbone["frame_pool"] == "mean+absdiff"
+    usual = import_encoder(name, tmp_path / "b")  # the same file as before motion was possible
+    assert "frame_pool" not in usual.backbone and usual.settings.num_frames == 1
+
+
+def test_pools_that_a_model_of_transformers_does_not_have(hf_model, tmp_path):
+    motion = "mean+absdiff, mean+std, mean+delta, mean+absdiff+delta, mean+absdiff+delta+energy"
+    for family, pool, accepted in (
+        ("videomae", "mean+absdiff", "mean"),
+        ("vjepa2", "concat", "mean, attentive"),
+        ("xclip", "mean+std", "projection"),
+        ("clip", "mean", f"projection, {motion}, concat"),
+        ("dinov2", "attentive", f"class, mean, {motion}, concat"),
+    ):
+        name = str(hf_model(family)[0])
+        message = f"pool of {name} must be one of {accepted}, got {pool!r}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            load_model(f"hf:{name}:{pool}")
+    import_encoder(str(hf_model("videomae")[0]), tmp_path / "video")
+    import_encoder(str(hf_model("dinov2")[0]), tmp_path / "image")
+    for name, message in (
+        ("video:mean+std", "a HFEncoder does not keep the features of single frames"),
+        ("image:projection", "image/epoch_0.pth must be one of class, mean, mean+absdiff, "),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            load_model(tmp_path / name)
+
+
+def test_only_projections_are_compared_with_texts(hf_model, tmp_path):
+    folder = hf_model("clip")[0]
+    usual = import_encoder(str(folder), tmp_path / "usual")
+    motion = import_encoder(str(folder), tmp_path / "motion", pool="mean+absdiff")
+    assert usual.has_text and has_text(usual.backbone)
+    assert not motion.has_text and not has_text(motion.backbone)
+    assert "text" not in torch.load(motion.checkpoint)["meta"]
+    message = "features with the pool mean+absdiff cannot be compared with a text"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        text_feature(motion.checkpoint, motion.backbone, "a man")
+    back = load_model(f"{tmp_path / 'usual'}:projection")  # the same network, with its texts
+    assert has_text(back.settings.backbone)
+    found = text_feature(back.checkpoint, back.settings.backbone, "a man")
+    np.testing.assert_array_equal(found, text_feature(usual.checkpoint, usual.backbone, "a man"))
+    patches = import_encoder(str(hf_model("siglip")[0]), tmp_path / "patches", pool="mean")
+    with pytest.raises(ValueError, match="features with the pool mean cannot be compared"):
+        text_feature(patches.checkpoint, patches.backbone, "a man")
+
+
 def test_what_is_no_pool(data, monkeypatch):
     monkeypatch.chdir(data)
     (data / "a:mean").mkdir(exist_ok=True)
@@ -131,6 +233,7 @@ def test_what_is_no_pool(data, monkeypatch):
         ("s3d:mean", "a S3D does not keep the features of single frames, so its pool cannot be"),
         ("net:most", "net:most: the pool must be one of mean, "),
         ("s3d:most", "s3d:most: the pool must be one of mean, "),
+        ("own:class", "epoch_1.pth:class: the pool must be one of mean, "),
     ):
         with pytest.raises(ValueError, match=message):
             load_model(text)

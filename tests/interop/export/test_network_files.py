@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.hf_models import small_architecture
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.commands import export
@@ -100,6 +101,18 @@ def test_a_network_of_one_size_agrees_clip_by_clip(settings, tmp_path):
     wanted = embed_videos(model, video, ViewOptions(num_clips=1, num_crops=1))[0]
     found = json.loads(run_example(report.path, video))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+
+
+def test_an_image_encoder_of_transformers_is_exported_with_motion(tmp_path):
+    pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    architecture, pool = small_architecture("dinov2"), STUDENT["frame_pool"]
+    settings = dict(type="HFEncoder", architecture=architecture, frame_pool=pool)
+    model = load_model(checkpoint_of(settings, tmp_path / "tiny.pth"), device="cpu")
+    assert model.feature_size == 3 * 32 + 343
+    for kind, name in (("program", "model.pt2"), ("onnx", "model.onnx")):
+        report = export_network(model, kind, tmp_path / name)
+        assert not report.any_size
+        check_clips(report.path, model)
 
 
 @pytest.fixture(scope="module")

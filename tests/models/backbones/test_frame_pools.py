@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from helpers.hf_models import PATCH, _model
 
 from sce_video.models import EfficientNetLite, ResNet2d
 from sce_video.models.backbones.frame_pools import (
@@ -20,7 +23,21 @@ from sce_video.models.backbones.frame_pools import (
     pooled_channels,
     stored_clips,
 )
+from sce_video.models.backbones.hf_encoder import FAMILIES, HFEncoder, architecture_of
 from sce_video.options.connect import FRAME_POOLS
+
+#: Small image encoders of transformers: family, pool of the tokens, and size of the frames. In the
+#: last case, the patch tokens have at least seven rows and columns.
+IMAGE_ENCODERS = [
+    *((family, "class", (32, 32)) for family in ("dinov2", "dinov2_with_registers", "dinov3_vit")),
+    *((family, "projection", (32, 32)) for family in ("clip", "siglip")),
+    *((family, "mean", (32, 32)) for family in ("dinov3_vit", "siglip")),
+    *(("dinov3_convnext", pool, (32, 64)) for pool in ("class", "mean")),
+    *(("siglip2", pool, (32, 40)) for pool in ("projection", "mean")),
+    ("dinov2", "mean", (56, 64)),
+]
+#: Number of tokens before the patch tokens: the class token and two registers
+FIRST_TOKENS = dict(dinov2=1, dinov2_with_registers=3, dinov3_vit=3, dinov3_convnext=1)
 
 
 def pooled(features: torch.Tensor, frame_pool: str, view: torch.Tensor | None = None) -> np.ndarray:
@@ -176,3 +193,121 @@ def test_energy_comes_from_the_last_stage_with_seven_rows(side, stage):
         expected = motion_energy(fine, stages[-1].mean((2, 3)).mean(0, keepdim=True))
         found = network(view).mean((2, 3, 4))[:, 1280:]
     torch.testing.assert_close(found, expected)
+
+
+def random_encoder(family: str, pool: str) -> tuple[torch.nn.Module, HFEncoder]:
+    """Return a model of transformers with random weights, and ours with the same weights."""
+    pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    torch.manual_seed(0)
+    model = _model(family).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    architecture = architecture_of(model.config)
+    ours = HFEncoder(architecture, pool).double().eval()
+    network, _ = FAMILIES[architecture["model_type"]].split(copy.deepcopy(model), pool)
+    ours.network.load_state_dict(network.state_dict())
+    return model, ours
+
+
+@torch.no_grad()
+def frame_by_transformers(model: Any, family: str, pool: str, image: torch.Tensor) -> np.ndarray:
+    """Return the feature (C, h, w) of one frame (3, H, W); h and w are 1 unless tokens are kept."""
+    rows, columns = (side // (32 if "convnext" in family else PATCH) for side in image.shape[1:])
+    if family == "siglip2":
+        from transformers.models.siglip2.image_processing_pil_siglip2 import (
+            convert_image_to_patches,
+        )
+
+        patches = torch.from_numpy(convert_image_to_patches(image.numpy(), PATCH))[None]
+        output = model.get_image_features(
+            pixel_values=patches,
+            pixel_attention_mask=torch.ones(patches.shape[:2], dtype=torch.int32),
+            spatial_shapes=torch.tensor([[rows, columns]]),
+        )
+    else:
+        output = (model if "dino" in family else model.get_image_features)(image[None])
+    if pool != "mean":
+        return output.pooler_output[0][:, None, None].numpy()
+    tokens = output.last_hidden_state[0, FIRST_TOKENS.get(family, 0) :]
+    return tokens.T.reshape(-1, rows, columns).numpy()
+
+
+@pytest.mark.parametrize(("family", "pool", "size"), IMAGE_ENCODERS)
+def test_frames_of_an_encoder_of_transformers_are_pooled_one_by_one(family, pool, size):
+    """The model of transformers receives one frame at a time. Clip 1 repeats a frame."""
+    model, ours = random_encoder(family, pool)
+    view = torch.randn(2, 3, 5, *size, dtype=torch.float64)
+    view[1, :, 3] = view[1, :, 2]
+    maps = np.stack(
+        [
+            np.stack([frame_by_transformers(model, family, pool, clip[:, t]) for t in range(5)], 1)
+            for clip in view
+        ]
+    )
+    frames = maps.mean((3, 4))
+    mean, delta = frames.mean(2), frames[:, :, 4] - frames[:, :, 0]
+    steps = np.abs(frames[:, :, 1:] - frames[:, :, :-1])
+    absdiff = np.stack([steps[0].mean(1), steps[1][:, [0, 1, 3]].mean(1)])
+    fine = maps if min(maps.shape[3:]) >= ENERGY_CELLS else view.numpy()
+    energy = energy_by_loops(fine, mean)
+    quarters = [frames[:, :, t : t + 2].mean(2) for t in range(4)]  # overlap, because T is 5
+    expected = {
+        "mean": [mean],
+        "mean+absdiff": [mean, absdiff],
+        "mean+std": [mean, frames.std(2)],
+        "mean+delta": [mean, delta],
+        "mean+absdiff+delta": [mean, absdiff, delta],
+        "mean+absdiff+delta+energy": [mean, absdiff, delta, energy],
+        "concat": quarters,
+    }
+    assert {*expected} == {*FRAME_POOLS} and absdiff.max() > 1e-2
+    architecture, limit = architecture_of(model.config), 1e-6 * np.abs(frames).max()
+    with torch.no_grad():
+        rows = stored_clips(ours, view).rows()
+        stored = StoredClips.from_rows(rows, num_frames=5)
+        for frame_pool, parts in expected.items():
+            encoder = HFEncoder(architecture, pool, frame_pool=frame_pool).double().eval()
+            encoder.load_state_dict(ours.state_dict())
+            found, wanted = encoder(view).mean((2, 3, 4)), np.concatenate(parts, 1)
+            np.testing.assert_allclose(found, wanted, atol=limit)
+            np.testing.assert_allclose(stored.pooled(frame_pool), wanted, atol=limit)
+            np.testing.assert_allclose(
+                frame_features(encoder, view), frames.transpose(0, 2, 1), atol=limit
+            )
+            assert encoder.out_channels == found.shape[1]
+            assert features_of_frame(encoder) == encoder.frame_channels == frames.shape[1]
+
+
+@pytest.mark.parametrize(("family", "pool"), [("dinov2", "class"), ("dinov2", "mean")])
+def test_the_mean_over_frames_leaves_the_features_as_they_are(family, pool):
+    """Bit for bit, and in the shape that heads, probes and stored checkpoints expect."""
+    _, ours = random_encoder(family, pool)
+    view = torch.randn(2, 3, 3, 32, 32, dtype=torch.float64)
+    with torch.no_grad():
+        images = view.transpose(1, 2).flatten(0, 1)
+        tokens = ours.network(images).last_hidden_state
+        if pool == "class":
+            expected = tokens[:, 0].unflatten(0, (2, 3)).transpose(1, 2)[..., None, None]
+        else:
+            maps = tokens[:, 1:].unflatten(1, (4, 4)).unflatten(0, (2, 3))
+            expected = maps.permute(0, 4, 1, 2, 3)
+        assert torch.equal(ours(view), expected)
+    assert ours.frame_pool == "mean" and ours.out_channels == ours.frame_channels == 32
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "message"),
+    [
+        ("videomae", {"frame_pool": "concat"}, "frame_pool of videomae must be mean, got 'concat'"),
+        ("vjepa2", {"frame_pool": "mean+std"}, "frame_pool of vjepa2 must be mean, got 'mean"),
+        ("videomae", {"frame_pool": "mean+std", "keep_tokens": 0.5}, "must be mean, got 'mean"),
+        ("dinov2", {"frame_pool": "mean+std", "keep_tokens": 0.5}, "keep_tokens of dinov2 must be"),
+        ("dinov2", {"frame_pool": "class"}, "frame_pool must be one of mean, .*, got 'class'"),
+        ("dinov2", {"frame_pool": 7}, "frame_pool must be one of mean, .*, got 7"),
+        ("dinov2", {"pool": "mean+std"}, "pool of dinov2 must be one of class, mean, got 'mean"),
+    ],
+)
+def test_pools_that_an_encoder_of_transformers_does_not_have(family, options, message):
+    pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    with pytest.raises(ValueError, match=message):
+        HFEncoder(architecture_of(_model(family).config), **options)
