@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from helpers.videos import write_video
 from mmengine.config import Config
 from mmengine.hooks import Hook
@@ -17,8 +18,13 @@ from sce_video.engine.config.load import load_config
 from sce_video.options.training import PretrainOptions
 from sce_video.runs.plan_pretraining import plan_pretraining
 from sce_video.runs.planned_training import PlannedTraining, RunFolder, write_plan
+from sce_video.utils.run_files import has_public_teacher
 
 REPO = Path(__file__).resolve().parents[2]
+#: Mark of tests that need the weights of EfficientNet-Lite0
+needs_teacher = pytest.mark.skipif(
+    not has_public_teacher(), reason="the weights of the extra teacher are not installed"
+)
 
 
 def make_videos(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.hf_models import save_model
 from helpers.tiny_encoder import CONFIG, save_tiny
-from helpers.training import make_videos, planned_pretraining, write_planned
+from helpers.training import make_videos, needs_teacher, planned_pretraining, write_planned
 from helpers.videos import write_video
 from runs.test_plan_pretraining import FACTS
 
@@ -24,11 +24,7 @@ from sce_video.models import EfficientNetLite
 from sce_video.models.backbones.frame_pools import pooled_channels
 from sce_video.runs.plan_distillation import FRAME_POOL, clip_duration, clips_of_video
 from sce_video.runs.planned_config import planned_config
-from sce_video.utils.run_files import TEACHER_FEATURES, has_public_teacher, newest_checkpoint
-
-needs_teacher = pytest.mark.skipif(
-    not has_public_teacher(), reason="the weights of the extra teacher are not installed"
-)
+from sce_video.utils.run_files import TEACHER_FEATURES, newest_checkpoint
 
 
 def test_a_clip_covers_a_short_video_and_several_cover_a_long_one():

@@ -18,7 +18,7 @@ from helpers.recipes import small_recipe
 from helpers.run_tool import run_gloo
 from helpers.timm_folders import save_timm
 from helpers.tiny_encoder import CONFIG, NUM_FRAMES, save_tiny, tiny_backbone, write_lossless
-from helpers.training import Recorder, make_videos, planned_pretraining, train
+from helpers.training import Recorder, make_videos, needs_teacher, planned_pretraining, train
 
 from sce_video.commands.main import main
 from sce_video.inference.embed import ViewOptions, embed_videos
@@ -30,12 +30,8 @@ from sce_video.pages.run_record import read_scalars
 from sce_video.runs import launch, plan_pretraining, teacher
 from sce_video.runs.planned_config import planned_config
 from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher, student_clip
-from sce_video.utils.run_files import has_public_teacher
 
 K = 4
-needs_teacher = pytest.mark.skipif(
-    not has_public_teacher(), reason="the weights of the extra teacher are not installed"
-)
 
 
 @pytest.fixture(scope="module")

@@ -226,7 +226,7 @@ def test_a_linear_projector_starts_from_a_ridge_regression(noise):
     flat = x.flatten(0, 1)
     predicted = flat.numpy() @ weight
     predicted = torch.from_numpy(predicted - predicted.mean(axis=0))
-    for training in (True, False):  # the BN's own statistics agree with those of the clips
+    for training in (True, False):  # in evaluation mode, the BN uses its stored statistics
         z = model.projector.train(training)(flat)
         torch.testing.assert_close(z.detach(), predicted, rtol=1e-3, atol=1e-3)
 

@@ -63,6 +63,20 @@ def energy_by_loops(maps: np.ndarray, mean: np.ndarray) -> np.ndarray:
     return 0.5 * np.linalg.norm(mean, axis=1)[:, None] * share / np.sqrt(343)
 
 
+def parts_of_pools(frames, absdiff, delta, energy, quarters):
+    """Return the parts of each pool for frames (N, C, T)."""
+    mean = frames.mean(2)
+    return {
+        "mean": [mean],
+        "mean+absdiff": [mean, absdiff],
+        "mean+std": [mean, frames.std(2)],
+        "mean+delta": [mean, delta],
+        "mean+absdiff+delta": [mean, absdiff, delta],
+        "mean+absdiff+delta+energy": [mean, absdiff, delta, energy],
+        "concat": quarters,
+    }
+
+
 @pytest.mark.parametrize("frame_pool", FRAME_POOLS)
 def test_every_pool_equals_its_formula(frame_pool):
     torch.manual_seed(0)
@@ -72,15 +86,8 @@ def test_every_pool_equals_its_formula(frame_pool):
     absdiff = np.abs(frames[:, :, 1:] - frames[:, :, :-1]).mean(2)
     delta = frames[:, :, 3] - frames[:, :, 0]
     energy = energy_by_loops(features.numpy(), mean)
-    expected = {
-        "mean": [mean],
-        "mean+absdiff": [mean, absdiff],
-        "mean+std": [mean, frames.std(2)],
-        "mean+delta": [mean, delta],
-        "mean+absdiff+delta": [mean, absdiff, delta],
-        "mean+absdiff+delta+energy": [mean, absdiff, delta, energy],
-        "concat": [frames[:, :, t] for t in range(4)],
-    }[frame_pool]
+    quarters = [frames[:, :, t] for t in range(4)]
+    expected = parts_of_pools(frames, absdiff, delta, energy, quarters)[frame_pool]
     found = pooled(features, frame_pool)
     np.testing.assert_allclose(found, np.concatenate(expected, 1), atol=1e-12)
     assert found.shape[1] == pooled_channels(frame_pool, 3)
@@ -251,15 +258,7 @@ def test_frames_of_an_encoder_of_transformers_are_pooled_one_by_one(family, pool
     fine = maps if min(maps.shape[3:]) >= ENERGY_CELLS else view.numpy()
     energy = energy_by_loops(fine, mean)
     quarters = [frames[:, :, t : t + 2].mean(2) for t in range(4)]  # overlap, because T is 5
-    expected = {
-        "mean": [mean],
-        "mean+absdiff": [mean, absdiff],
-        "mean+std": [mean, frames.std(2)],
-        "mean+delta": [mean, delta],
-        "mean+absdiff+delta": [mean, absdiff, delta],
-        "mean+absdiff+delta+energy": [mean, absdiff, delta, energy],
-        "concat": quarters,
-    }
+    expected = parts_of_pools(frames, absdiff, delta, energy, quarters)
     assert {*expected} == {*FRAME_POOLS} and absdiff.max() > 1e-2
     architecture, limit = architecture_of(model.config), 1e-6 * np.abs(frames).max()
     with torch.no_grad():
