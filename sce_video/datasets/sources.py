@@ -9,6 +9,7 @@ line are reported immediately.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections import Counter
@@ -104,10 +105,22 @@ def is_elsewhere(path: str) -> bool:
 def video_state(path: str) -> list[int] | None:
     """Return size, modification time and inode of a video's file; None if there is no file.
 
-    Results that were computed from a video stay valid while this state is the same. Comparing the
-    content of all videos would take as long as computing the results again.
+    Results that were computed from a video stay valid while this state is the same. If it differs,
+    :func:`video_sha256` tells whether the file was only copied or touched.
     """
     return None if is_elsewhere(path) else file_identity(video_of(path))
+
+
+def video_sha256(path: str) -> str | None:
+    """Return the SHA-256 of a video's file in hexadecimal digits; None without a readable file."""
+    file = video_of(path)
+    if is_elsewhere(path) or not os.path.isfile(file):
+        return None
+    try:
+        with open(file, "rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def is_image(path: str) -> bool:

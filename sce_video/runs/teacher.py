@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.loading.batches import collate_views
-from sce_video.datasets.sources import video_state
+from sce_video.datasets.sources import video_sha256, video_state
 from sce_video.datasets.video_dataset import SampleRequest
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.engine.runner import RANDOM
@@ -239,7 +239,8 @@ class StoredFeatures:
         self.workers = at(cfg, "train_dataloader.num_workers") or 0
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
-        #: Everything on which the features depend
+        #: Everything on which the features depend. With the features, the hash of the files'
+        #: ``content`` is stored as well.
         self.key: dict[str, Any] = {
             "sha256": file_sha256(self.teacher),
             "videos": _digest(self.paths),
@@ -265,7 +266,7 @@ class StoredFeatures:
             if not file.is_file():
                 continue
             stored = at(self._read(file).provenance, "teacher")
-            if stored == self.key:
+            if self._suits(stored):
                 return file
             warning = warning or (
                 f"the features in {file} come from {_other_origin(stored, self.key)}, so they are "
@@ -274,6 +275,21 @@ class StoredFeatures:
         if warning is not None:
             print_log(warning, logger="current", level=logging.WARNING)
         return None
+
+    def _suits(self, stored: Any) -> bool:
+        """Return whether stored features have the wanted origin, given their key.
+
+        All files are read only if nothing but their state differs, as after copying a dataset.
+        """
+        if not isinstance(stored, dict):
+            return False
+        content = stored.get("content")
+        known = {name: value for name, value in stored.items() if name != "content"}
+        if known == self.key or content is None:
+            return known == self.key
+        if {**known, "files": self.key["files"]} != self.key:
+            return False
+        return bool(content == _digest([str(video_sha256(path)) for path in self.paths]))
 
     def _read(self, file: Path) -> Features:
         """Read the features in a file; raise ValueError if it is damaged."""
@@ -291,14 +307,16 @@ class StoredFeatures:
             workers = usable_cores()
         options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
-        parts = []
+        parts, contents = [], []
         for index, part in enumerate(iterate_features(model, self.paths, options)):
             parts.append(replace(part, indices=np.full(len(part), index)))
+            contents.append(str(video_sha256(self.paths[index])))  # was just read, so it is cached
             progress.advance(bool(part.failures))
             if (index + 1) % _VIDEOS_PER_SIGN == 0:
                 yield index + 1
         progress.finish()
-        provenance = {"teacher": self.key, "num_views": self.clips}
+        origin = {**self.key, "content": _digest(contents)}
+        provenance = {"teacher": origin, "num_views": self.clips}
         if model.positions:
             provenance["positions"] = model.positions
         found = join_features(parts, model.row_size, provenance)

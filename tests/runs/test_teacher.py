@@ -320,7 +320,8 @@ def test_one_warning_states_what_differs_from_the_stored_features(
         prepare_teacher(make(run))
         prepare_teacher(make(tmp_path / "runs/seed1"))  # another seed uses the same file
         assert not said and not (tmp_path / "runs/seed1/teacher.npz").exists()
-    next(whole.rglob("*.mp4")).touch()
+    with next(whole.rglob("*.mp4")).open("ab") as video:
+        video.write(b"\0")
     prepare_teacher(config(whole, network, run, **frames))
     assert ["come from earlier versions of the videos, so" in text for text in said] == [True]
 
@@ -341,6 +342,19 @@ def test_features_of_replaced_videos_are_computed_again(videos, network, tmp_pat
     again = prepare_teacher(make())._features
     assert torch.equal(again, prepare_teacher(config(clips, network, tmp_path / "new"))._features)
     assert not torch.equal(before, again)
+
+
+def test_features_of_copied_videos_are_reused(videos, network, tmp_path, monkeypatch):
+    """A dataset that was restored has other inodes and times, but the same content."""
+    clips = shutil.copytree(videos, tmp_path / "videos")
+    make = partial(config, clips, network, tmp_path / "run")
+    before = prepare_teacher(make())._features
+    shutil.rmtree(clips)
+    shutil.copytree(videos, clips)
+    for file in clips.rglob("*.mp4"):
+        os.utime(file, (1, 1))
+    monkeypatch.setattr(StoredFeatures, "compute", None)  # nothing may be computed
+    assert torch.equal(before, prepare_teacher(make())._features)
 
 
 def prepared(make, rank: int, world: int):
