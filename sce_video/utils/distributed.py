@@ -87,6 +87,30 @@ def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor
     return get_rank() + get_world_size() * torch.arange(samples, device=device)
 
 
+class _SumOverRanks(torch.autograd.Function):
+    """Sum of a tensor over all ranks, whose gradient is the sum of the gradients on all ranks."""
+
+    # This replaces torch.distributed.nn.functional.all_reduce, which is deprecated (torch 2.13).
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)  # all_reduce changes it
+        all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return cast(Tensor, _SumOverRanks.apply(gradient))
+
+
+def sum_over_ranks(x: Tensor) -> Tensor:
+    """Return the sum of a tensor over all ranks, through which gradients flow to each of them.
+
+    All ranks must call this function with tensors of the same shape.
+    """
+    return x if get_world_size() == 1 else cast(Tensor, _SumOverRanks.apply(x))
+
+
 def waiting_group() -> Any:
     """Return a group of all ranks in which a rank may keep the others waiting for hours.
 

@@ -16,11 +16,10 @@ from __future__ import annotations
 import math
 
 import torch
-from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
-from torch.distributed.nn.functional import all_reduce as all_reduce_with_gradient
 
 from sce_video.models.losses.siamese import full_precision
+from sce_video.utils.distributed import sum_over_ranks
 
 
 def sigreg_loss(
@@ -67,9 +66,7 @@ def sigreg_loss(
         sums = torch.stack([angles.cos().sum(dim=0), angles.sin().sum(dim=0)])
         count = torch.full_like(sums[0, 0, 0], len(embeddings))  # created on the device
         # Exchange sums instead of means, because ranks may have different numbers of samples.
-        if get_world_size() > 1:
-            sums = all_reduce_with_gradient(sums)
-            all_reduce(count)
+        sums, count = sum_over_ranks(sums), sum_over_ranks(count)
         real, imaginary = sums / count
         gaussian = torch.exp(-t.square() / 2)
         distance = (real - gaussian).square() + imaginary.square()
