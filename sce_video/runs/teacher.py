@@ -285,9 +285,9 @@ class StoredFeatures:
             return False
         content = stored.get("content")
         known = {name: value for name, value in stored.items() if name != "content"}
-        if known == self.key or content is None:
-            return known == self.key
-        if {**known, "files": self.key["files"]} != self.key:
+        if known == self.key:
+            return True
+        if content is None or {**known, "files": self.key["files"]} != self.key:
             return False
         return bool(content == _digest([str(video_sha256(path)) for path in self.paths]))
 
