@@ -11,7 +11,7 @@
 FROM python:3.11-slim
 
 ARG TORCH_INDEX=
-ARG EXTRAS=hf,lance,export,transfer
+ARG EXTRAS=hf,lance,export,teacher,transfer
 
 # OpenCV loads both at import.
 RUN apt-get update \

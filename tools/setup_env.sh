@@ -20,7 +20,7 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
-extras=${1:-transfer,mmaction}
+extras=${1:-transfer,mmaction,teacher}
 stamp=.venv/.sce_video_installed
 wanted=$(cat setup.py requirements/constraints.txt sce_video/version.py | sha256sum | cut -d' ' -f1)
 installed=$(cat "$stamp" 2>/dev/null || true)
