@@ -113,11 +113,10 @@ def video_state(path: str) -> list[int] | None:
 
 def video_sha256(path: str) -> str | None:
     """Return the SHA-256 of a video's file in hexadecimal digits; None without a readable file."""
-    file = video_of(path)
-    if is_elsewhere(path) or not os.path.isfile(file):
+    if is_elsewhere(path) or not os.path.isfile(video_of(path)):
         return None
     try:
-        with open(file, "rb") as content:
+        with open(video_of(path), "rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
     except OSError:
         return None

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets.loading.batches import collate_views
 from sce_video.datasets.sources import video_sha256, video_state
 from sce_video.datasets.video_dataset import SampleRequest
+from sce_video.datasets.video_list import video_of
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.engine.runner import RANDOM
 from sce_video.evaluation.rows import evaluating
@@ -247,6 +249,7 @@ class StoredFeatures:
             "files": _digest([str(video_state(path)) for path in self.paths]),
             "clips": [clip.duration, clip.num_frames, clip.fixed],
         }
+        self._sha256 = cache(video_sha256)
         if clip.central_share is not None:
             self.key["central_share"] = clip.central_share
         if clip.objective == "frames":
@@ -289,7 +292,11 @@ class StoredFeatures:
             return True
         if content is None or {**known, "files": self.key["files"]} != self.key:
             return False
-        return bool(content == _digest([str(video_sha256(path)) for path in self.paths]))
+        return bool(content == _digest(list(map(self._content_of, self.paths))))
+
+    def _content_of(self, path: str) -> str:
+        """Return the hash of a video's file, of which the list may contain many segments."""
+        return str(self._sha256(video_of(path)))
 
     def _read(self, file: Path) -> Features:
         """Read the features in a file; raise ValueError if it is damaged."""
@@ -310,7 +317,7 @@ class StoredFeatures:
         parts, contents = [], []
         for index, part in enumerate(iterate_features(model, self.paths, options)):
             parts.append(replace(part, indices=np.full(len(part), index)))
-            contents.append(str(video_sha256(self.paths[index])))  # was just read, so it is cached
+            contents.append(self._content_of(self.paths[index]))  # the file is in the page cache
             progress.advance(bool(part.failures))
             if (index + 1) % _VIDEOS_PER_SIGN == 0:
                 yield index + 1
