@@ -46,6 +46,11 @@ class TokenDropping:
         # were a decorator, it would import torch._dynamo even if no tokens are dropped.
         self._draw = _draw if keep_tokens == 1.0 else torch.compiler.disable(_draw)
 
+    def __reduce__(self) -> tuple[type, tuple[float, str]]:
+        # A function returned by torch.compiler.disable() cannot be pickled, but networks are sent
+        # to the processes that embed videos.
+        return type(self), (self.keep_tokens, self.pattern)
+
     @contextmanager
     def step(self, seeds: Sequence[int]) -> Iterator[None]:
         """Drop tokens of the samples with these seeds inside the block. Outside, all are kept.

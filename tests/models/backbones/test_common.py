@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from importlib.util import find_spec
 from inspect import signature
 
@@ -66,6 +67,27 @@ def build(name: str, **options) -> torch.nn.Module:
 
 def test_a_checkpoint_may_name_each():
     assert BACKBONES["sce_video"] == set(registered())
+
+
+@pytest.mark.parametrize("name", registered())
+def test_can_be_sent_to_another_process(name):
+    backbone = build(name).eval()
+    view = torch.rand(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(pickle.loads(pickle.dumps(backbone))(view), backbone(view))
+
+
+def test_a_network_that_drops_tokens_can_be_sent_to_another_process():
+    backbone = build("VisionTransformer3d", keep_tokens=0.5).train()
+    view = torch.rand(2, 3, 4, 32, 32)
+    features = []
+    for network in (backbone, pickle.loads(pickle.dumps(backbone))):
+        with network.token_dropping.step([0, 1]):
+            features.append(network(view))
+    assert (
+        torch.equal(*features)
+        and features[0].shape[2:] != build("VisionTransformer3d")(view).shape[2:]
+    )
 
 
 @pytest.mark.parametrize("name", registered())
