@@ -30,7 +30,7 @@ from sce_video.datasets.video_list import (
     video_of,
 )
 from sce_video.options.shared import is_table
-from sce_video.utils.files import file_identity, local_copy
+from sce_video.utils.files import file_identity, local_copy, regular_file
 from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import ObjectStoreError, exists, is_url, walk_files
 
@@ -113,10 +113,10 @@ def video_state(path: str) -> list[int] | None:
 
 def video_sha256(path: str) -> str | None:
     """Return the SHA-256 of a video's file in hexadecimal digits; None without a readable file."""
-    if is_elsewhere(path) or not os.path.isfile(video_of(path)):
+    if is_elsewhere(path):
         return None
     try:
-        with open(video_of(path), "rb") as content:
+        with open(video_of(path), "rb", opener=regular_file) as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
     except OSError:
         return None
