@@ -9,7 +9,6 @@ line are reported immediately.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections import Counter
@@ -30,7 +29,7 @@ from sce_video.datasets.video_list import (
     video_of,
 )
 from sce_video.options.shared import is_table
-from sce_video.utils.files import file_identity, local_copy, regular_file
+from sce_video.utils.files import content_sha256, file_identity, local_copy
 from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import ObjectStoreError, exists, is_url, walk_files
 
@@ -116,8 +115,7 @@ def video_sha256(path: str) -> str | None:
     if is_elsewhere(path):
         return None
     try:
-        with open(video_of(path), "rb", opener=regular_file) as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+        return content_sha256(video_of(path))
     except OSError:
         return None
 

@@ -41,7 +41,7 @@ from sce_video.engine.run_json import describe_code
 from sce_video.engine.weights import check_count, load_weights_file
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.utils.distributed import unwrap_model
-from sce_video.utils.files import atomic_file, local_copy, regular_file
+from sce_video.utils.files import atomic_file, content_sha256, local_copy, regular_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
 from sce_video.utils.records import at
 from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # re-exported
@@ -244,10 +244,7 @@ def file_sha256(path: str | Path) -> str:
     For a URL, the version that this process has read is hashed. For a folder, its newest checkpoint
     is hashed.
     """
-    with open(
-        local_copy(path if is_url(path) else newest_checkpoint(path)), "rb", opener=regular_file
-    ) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return content_sha256(local_copy(path if is_url(path) else newest_checkpoint(path)))
 
 
 def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> Provenance:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -20,6 +19,7 @@ from sce_video.engine.config.snapshot import plain
 from sce_video.engine.hooks.checkpoint_hook import mirror_of
 from sce_video.engine.recipes import find_recipe, shipped_folder
 from sce_video.runs.configs import training_config
+from sce_video.utils.command import without_log_messages
 from sce_video.utils.records import at
 
 #: Source of values that neither a file nor an option sets, for example the work folder
@@ -121,7 +121,7 @@ def resolved(
         if given not in (None, "none", [], ()):
             others: Any = {other: value for other, value in options.items() if other != name}
             try:
-                with _quiet():
+                with without_log_messages():  # the same as when the config was first loaded
                     without = _values(training_config(config, cfg_options=cfg_options, **others))
             except (ValueError, OSError):  # this option is required for training
                 without = before
@@ -143,17 +143,6 @@ def _unknown_source(config: str | Path | Config) -> str:
     file = _short(str(find_recipe(config)))
     # mmengine merges imported configs itself, so their files are unknown.
     return f"{file}, or a config that it imports" if file.endswith(".py") else file
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress warnings that were already shown when the config was loaded first."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _values(cfg: Config) -> dict[tuple[str, ...], Any]:

@@ -94,6 +94,12 @@ def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
+def content_sha256(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a regular file's content as a hexadecimal string."""
+    with open(path, "rb", opener=regular_file) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 #: Last bytes of an SQLite journal that names another file
 _NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
 

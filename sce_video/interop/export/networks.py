@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from sce_video.interop.pretrained import (
     save_pretrained,
 )
 from sce_video.models.backbones.common import StagedBackbone, represent
+from sce_video.utils.command import without_log_messages
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file, regular_file, write_text
 
@@ -152,14 +152,9 @@ def largest_difference(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide the tracer's messages about its own code and about packages that are not needed."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    with without_log_messages(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 #: ONNX metadata key that stores the content of ``config.json``.
