@@ -5,9 +5,10 @@ classes, it is the share of clips whose nearest other clip belongs to the same v
 rank of the features (RankMe, arXiv 2210.02885) is reported with it.
 
 A network is *better* if the 95 % bootstrap interval of the paired difference, over videos, lies
-above 0. It is *no better* if the interval does not lie above 0 and the difference is below 5
-points. Without classes, the effective rank must also be less than a tenth higher, because random
-weights often find the other clip of a scene by its colours. Everything else is undecided.
+above 0, and a paired test rejects equality at 5 %. The interval alone would be too narrow if only a
+few videos differ. It is *no better* if it is not better and the difference is below 5 points.
+Without classes, the effective rank must also be less than a tenth higher, because random weights
+often find the other clip of a scene by its colours. Everything else is undecided.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sce_video.evaluation.functional.label_free import clip_hits
 from sce_video.evaluation.functional.neighbours import knn_scores
-from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.functional.statistics import ALPHA, bootstrap_intervals, paired_p_value
 from sce_video.models.losses import effective_rank
 
 # Outcomes of a comparison, as defined in the module's docstring.
@@ -60,7 +62,8 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
 
     A row contains ``videos``, and ``knn`` or ``retrieval``, and ``rank`` of the trained network.
     The same keys with ``_random`` and ``_start`` belong to the other networks, and ``gain_``,
-    ``low_`` and ``high_`` to the differences and the ends of their intervals.
+    ``low_``, ``high_`` and ``p_`` to the differences, the ends of their intervals and the p-values
+    of the hypothesis that both networks are equal.
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))
@@ -86,6 +89,8 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
         change = (hits["trained"] - hits[name])[:, None].numpy()
         ends = bootstrap_intervals(change, units=videos.numpy())
         row[f"gain_{name}"] = float(change.mean())
+        units = np.bincount(videos.numpy(), weights=change[:, 0])
+        row[f"p_{name}"] = paired_p_value(units)
         if ends is not None:
             row[f"low_{name}"], row[f"high_{name}"] = (float(end) for end in ends[0])
     return row
@@ -96,7 +101,8 @@ def decision(row: Mapping[str, Any], other: str = "random") -> str:
     measure = measure_of(row)
     if measure is None or f"low_{other}" not in row or row["videos"] < _MIN_VIDEOS:
         return UNDECIDED
-    if row[f"low_{other}"] > 0:
+    # Runs of earlier versions have no p-value.
+    if row[f"low_{other}"] > 0 and row.get(f"p_{other}", 0.0) < ALPHA:
         return BETTER
     # A network that is nearly always right leaves little room for improvement.
     decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN

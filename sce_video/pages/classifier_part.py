@@ -10,7 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.functional.statistics import (
+    ALPHA,
+    bootstrap_intervals,
+    paired_differences,
+    paired_p_value,
+)
 from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
 from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, ClipTile, ClipTiles
@@ -130,16 +135,19 @@ def _beside_probe(folder: str) -> str:
     common = [path for path in columns[0] if path in columns[1]]
     if not common:
         return ""
-    gains = np.array([[columns[0][path] - columns[1][path]] for path in common])
-    units = dict(zip(found[0].paths, found[0].units.tolist(), strict=True))
-    ends = bootstrap_intervals(gains, np.array([units[path] for path in common]))
+    trained, probed = (np.array([column[path] for path in common]) for column in columns)
+    unit_of = dict(zip(found[0].paths, found[0].units.tolist(), strict=True))
+    units = np.array([unit_of[path] for path in common])
+    ends = bootstrap_intervals((trained - probed)[:, None], units)
     if ends is None:
         return ""
     low, high = (100 * ends[0]).tolist()
-    gain = f"{100 * gains.mean():+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
-    if low > 0:
+    change = 100 * (trained - probed).mean()
+    gain = f"{change:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
+    differs = paired_p_value(paired_differences(probed, trained, units)) < ALPHA
+    if differs and low > 0:
         return f"The classifier is better than a linear probe of the frozen features: {gain}."
-    if high < 0:
+    if differs and high < 0:
         return (
             f"A linear probe of the frozen features is better ({gain}), because finetuning was too "
             "short or changed the network too much. Try --frozen 4, or a smaller --lr."

@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 import numpy as np
 
 from sce_video.evaluation.functional.statistics import (
+    ALPHA,
     bootstrap_intervals,
     holm,
     paired_differences,
@@ -31,9 +32,6 @@ from sce_video.pages.run_record import (
 )
 from sce_video.utils.html_template import render_template
 from sce_video.utils.run_files import EVALUATIONS, METRICS
-
-#: Significance level for adjusted p-values.
-ALPHA = 0.05
 
 
 @dataclass(frozen=True)

@@ -341,7 +341,10 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     # A classifier on frozen features is already a linear probe, so it needs no other one.
     if not isinstance(runner.train_loop, LinearFitLoop):
         start = at(cfg, "pretrained") or RANDOM
-        run_test(testing(probe_config(cfg), start, out=folder / PROBE))
+        try:
+            run_test(testing(probe_config(cfg), start, out=folder / PROBE))
+        except ValueError as error:  # for example, no training video of a class can be decoded
+            runner.logger.warning(f"There is no linear probe to compare with: {error}")
     if is_main_process() and (alarm := guessing_alarm(folder)) is not None:
         report_alarm(runner, alarm, runner.iter)
     return metrics

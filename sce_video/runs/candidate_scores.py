@@ -9,7 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.functional.statistics import (
+    ALPHA,
+    bootstrap_intervals,
+    paired_differences,
+    paired_p_value,
+)
 from sce_video.evaluation.metrics.feature_metrics import (
     KNN,
     ClipRetrieval,
@@ -195,6 +200,8 @@ class PairedDifference:
         second: Second candidate.
         change: Value of the first minus the value of the second, from -1 to 1.
         interval: 95 % interval of the change; None with one group.
+        p_value: p-value of the hypothesis that both candidates are equal.
+        p_relevant: p-value of the hypothesis that the change is :data:`_RELEVANT`.
     """
 
     metric: str
@@ -202,16 +209,29 @@ class PairedDifference:
     second: Candidate
     change: float
     interval: tuple[float, float] | None
+    p_value: float
+    p_relevant: float
 
     @property
     def shown(self) -> bool:
-        """Whether the interval does not contain 0."""
-        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+        """Whether the interval does not contain 0, and the test rejects equality.
+
+        The interval alone is not enough. With a few groups, or a few videos that only one candidate
+        classifies correctly, resampling them underestimates the spread.
+        """
+        apart = self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+        return apart and self.p_value < ALPHA
 
     @property
     def is_gain(self) -> bool:
-        """Whether the whole interval is above 0."""
-        return self.interval is not None and self.interval[0] > 0
+        """Whether the first candidate is shown to be better."""
+        return self.shown and self.change > 0
+
+    @property
+    def is_irrelevant(self) -> bool:
+        """Whether a gain of :data:`_RELEVANT` or more is ruled out."""
+        below = self.interval is not None and self.interval[1] < _RELEVANT
+        return below and self.p_relevant < ALPHA
 
     @property
     def points(self) -> str:
@@ -233,10 +253,13 @@ def paired_difference(
         groups: (n,) group of each video.
         metric: Name of the metric to compare.
     """
-    change = first.outcomes[metric] - second.outcomes[metric]
-    interval = mean_interval(change, groups)
+    found, others = first.outcomes[metric], second.outcomes[metric]
+    interval = mean_interval(found - others, groups)
+    units = paired_differences(others, found, groups)
+    p_relevant = paired_p_value(paired_differences(others + _RELEVANT, found, groups))
     names = first.candidate, second.candidate
-    return PairedDifference(metric, *names, float(change.mean()), interval)
+    change = float((found - others).mean())
+    return PairedDifference(metric, *names, change, interval, paired_p_value(units), p_relevant)
 
 
 @dataclass(frozen=True)
@@ -268,7 +291,7 @@ class Decision:
         return f"Use {self.recommended.name}"
 
 
-def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decision:
+def decide(scores: Sequence[Score], videos: ChoiceVideos, unused: int = 0) -> Decision:
     """Recommend the cheapest candidate that no other candidate is shown to exceed.
 
     A candidate is recommended only if it is shown to exceed every floor. If none is, training from
@@ -278,7 +301,7 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decisio
     Args:
         scores: Candidates and floors.
         videos: Videos for which the scores have outcomes.
-        total: Number of all videos, from which these were sampled.
+        unused: Number of further videos for which the budget did not suffice.
     """
     networks = [score for score in scores if not score.candidate.is_floor]
     if not videos.labelled:
@@ -310,18 +333,20 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decisio
             "points in the linear probe."
         )
     if not useful:
-        reason, possible = _against_floors(networks, floors, videos, total)
+        reason, possible = _against_floors(networks, floors, videos, unused)
         return Decision(best.candidate, None, (*reasons, reason), differences, possible)
     chosen = min(useful, key=lambda score: score.cost.order)
     if chosen is not best:
-        reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
+        all_useful = len(useful) == 1 + len(alike)
+        them = "them" if all_useful else "those that are shown to be better than every baseline"
+        reasons.append(f"{chosen.candidate.name} is the cheapest of {them}.")
     elif not reasons:
         reasons.append(f"{chosen.candidate.name} is shown to be better than all others.")
     return Decision(best.candidate, chosen.candidate, tuple(reasons), differences)
 
 
 def _against_floors(
-    networks: Sequence[Score], floors: Sequence[Score], videos: ChoiceVideos, total: int
+    networks: Sequence[Score], floors: Sequence[Score], videos: ChoiceVideos, unused: int
 ) -> tuple[str, bool]:
     """Explain why no network is useful, and return whether this is certain."""
     network = max(networks, key=lambda score: score.metrics[DECIDES])
@@ -329,19 +354,23 @@ def _against_floors(
     gain = min(gains, key=lambda one: one.change if one.interval is None else one.interval[0])
     units = len(np.unique(videos.groups))
     what = "groups" if units < len(videos) else "videos"
-    more = "Give a larger --budget" if len(videos) < total else "Label more of them"
+    more = "Give a larger --budget" if unused else "Label more of them"
     if gain.interval is None:
         return f"All videos are in one group, and 20 or more would be enough. {more}.", False
     low, high = gain.interval
-    if high < _RELEVANT:
+    if all(
+        any(paired_difference(one, floor, videos.groups).is_irrelevant for floor in floors)
+        for one in networks
+    ):
         return (
-            f"No network exceeds {gain.second.name} by {100 * _RELEVANT:.0f} points or more "
-            f"({network.candidate.name}: {gain.points}), so a network must learn from these videos."
+            f"No network exceeds all baselines by {100 * _RELEVANT:.0f} points or more "
+            f"({network.candidate.name} compared with {gain.second.name}: {gain.points}), so a "
+            "network must learn from these videos."
         ), True
     # The interval shrinks with the square root of the number of videos. It must be narrow enough to
     # rule out either a zero gain or a relevant gain.
     distance = max(gain.change, _RELEVANT - gain.change)
-    enough = 10 * (int(units * ((high - low) / 2 / distance) ** 2) // 10 + 1)
+    enough = 10 * (int(units * max(1.0, ((high - low) / 2 / distance) ** 2)) // 10 + 1)
     return (
         f"{network.candidate.name} may be better or worse than {gain.second.name}: "
         f"{gain.points} points. {units} {what} are too few to decide, and about {enough:,} would "

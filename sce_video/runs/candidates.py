@@ -296,11 +296,11 @@ class ChoiceVideos:
         paths: N paths with their folder or table.
         labels: (N,) int64 labels, -1 without labels.
         classes: Names of the labels 0, 1, ...
-        groups: (N,) int64 groups of videos that belong together. Without groups, each video is its
-            own group.
+        groups: (N,) int64 groups of videos that belong together. Without groups, each recording is
+            its own group.
         folds: (N,) int64 fold in which each video is tested.
         left_out: Phrase that states what is left out at a time; empty without labels.
-        grouped: Whether groups or folds were given.
+        grouped: Whether groups or folds were given, or some videos are segments of one recording.
     """
 
     paths: tuple[str, ...]
@@ -342,8 +342,9 @@ class ChoiceVideos:
 def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVideos:
     """Divide videos into folds, and put them in sampling order.
 
-    Without groups, each video is its own group. Division and order depend only on the videos and
-    their labels, so they are the same for all candidates and all calls.
+    Without groups, each recording is its own group, so the segments of a file stay together.
+    Division and order depend only on the videos and their labels, so they are the same for all
+    candidates and all calls, and for every order of the list.
 
     Raises:
         ValueError: If the groups or folds cannot be used.
@@ -351,15 +352,12 @@ def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVi
     import torch
 
     from sce_video.evaluation.functional.folds import MANY_GROUPS, divide
-    from sce_video.evaluation.functional.statistics import group_ids
+    from sce_video.runs.finetune_subject import units_of
 
+    found = found.subset(np.argsort(np.array(found.paths()), kind="stable"))
     paths, labels = found.paths(), found.videos.labels.astype(np.int64)
     files = tuple(os.path.join(found.root, path) for path in paths)
-    groups = np.arange(len(paths))
-    if found.groups:
-        groups = np.unique(np.array(found.groups), return_inverse=True)[1].reshape(-1)
-    elif options.group_pattern is not None:
-        groups = group_ids(paths, options.group_pattern)[0].numpy()
+    groups = units_of(found, options.group_pattern)
     folds, left_out = np.zeros(len(paths), np.int64), ""
     if options.labels is not None:
         given, count = None, options.folds
@@ -372,7 +370,8 @@ def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVi
             torch.from_numpy(labels), torch.from_numpy(groups), given=given, folds=count
         )
         folds, left_out = divided.numbers.numpy(), divided.text
-    grouped = bool(found.groups or found.folds or options.group_pattern)
+    given_groups = bool(found.groups or found.folds or options.group_pattern)
+    grouped = given_groups or len(np.unique(groups)) < len(paths)
     ordered = ChoiceVideos(
         files, labels, tuple(found.videos.classes), groups, folds, left_out, grouped
     )

@@ -26,6 +26,7 @@ from sce_video.runs.candidates import (
 )
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.files import write_json, write_text
+from sce_video.utils.own_parts import own_modules
 from sce_video.utils.run_files import CHOOSE_KIND
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ class ChooseResult:
                     "second": d.second.name,
                     "change": d.change,
                     "interval": d.interval,
+                    "p_value": d.p_value,
                     "shown": d.shown,
                 }
                 for d in decision.differences
@@ -278,7 +280,9 @@ def choose(options: ChooseOptions) -> ChooseResult:
             f"Only {len(measured)} videos ({tested} of {all_folds} folds) are tested, because the "
             "budget is used up. Give a larger --budget to test all folds."
         )
-    decision = decide(scores, measured, len(every))
+    # Undecodable videos and classes in a single fold were tried, so more time would not help them.
+    unused = len(every) - found.tried + len(videos) - len(measured)
+    decision = decide(scores, measured, unused)
     # Without labels, keep the user's order, because sorting by a number would suggest a ranking.
     if videos.labelled:
         scores.sort(key=lambda score: score.metrics[DECIDES], reverse=True)
@@ -338,19 +342,30 @@ def _compared(
 
 def _next_command(decision: Decision, options: ChooseOptions) -> str:
     """Return a command that uses the recommended network or trains one; empty if neither."""
-    chosen = decision.recommended
+    chosen, videos = decision.recommended, _argument(options.videos)
     if chosen is None:
         # Without --method, an installed image network would become the teacher, although no network
         # was useful for these videos.
-        words = ["pretrain", options.videos, "--out", "RUN", "--method", "simclr"]
-        return shlex.join(["sce-video", *words]) if decision.possible else ""
-    if options.labels is None:
-        words = ["index", options.videos, "--checkpoint", chosen.name, "--out", "INDEX"]
+        words = ["pretrain", videos, "--out", "RUN", "--method", "simclr"]
+        if not decision.possible:
+            return ""
+    elif options.labels is None:
+        words = ["index", videos, "--checkpoint", _argument(chosen.name), "--out", "INDEX"]
     else:
-        words = ["finetune", chosen.name, "--out", "CLASSIFIER", "--train"]
-        listed = [options.labels, "--data-root", options.videos]
-        words += [options.videos] if options.labels == FOLDERS else listed
+        words = ["finetune", _argument(chosen.name), "--out", "CLASSIFIER", "--train"]
+        listed = [_argument(options.labels), "--data-root", videos]
+        words += [videos] if options.labels == FOLDERS else listed
         for name in ("group_pattern", "group_column", "fold_column"):
             if (value := getattr(options, name)) is not None:
-                words += [f"--{name.replace('_', '-')}", value]
+                # A value may begin with a dash, as in -person(\d+).
+                words.append(f"--{name.replace('_', '-')}={value}")
+    words += ["--all-files"] * options.all_files
+    for module in own_modules().named:
+        words += ["--import", module]
     return shlex.join(["sce-video", *words])
+
+
+def _argument(path: str | os.PathLike[str]) -> str:
+    """Return a path as an argument that is not read as an option."""
+    text = os.fspath(path)
+    return f"./{text}" if text.startswith("-") else text

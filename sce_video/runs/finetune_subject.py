@@ -46,6 +46,7 @@ class Subject:
         machine: Machine on which the run trains.
         source: Network from which the run starts; None for random weights.
         given: Settings that the user gave, by name.
+        num_classes: Number of classes in the whole set, of which ``videos`` may be a part.
     """
 
     videos: LabelledVideos
@@ -56,6 +57,7 @@ class Subject:
     machine: Machine
     source: Source | None
     given: dict[str, Any]
+    num_classes: int
 
     @property
     def counts(self) -> np.ndarray:
@@ -96,7 +98,8 @@ def examine_labelled(options: FinetuneOptions) -> Subject:
     facts = replace(facts, num_videos=len(videos))
     units = units_of(videos, options.group_pattern)
     tested = _in_units(tested, options.group_pattern)
-    return Subject(videos, units, tested, rows, facts, this_machine(), source, given)
+    classes = videos.num_classes
+    return Subject(videos, units, tested, rows, facts, this_machine(), source, given, classes)
 
 
 def describe_source(source: Source | None) -> Choice:
@@ -125,7 +128,7 @@ def data_settings(
         for part, settings in sets.items()
         for name, value in settings.items()
     }
-    head = {"model.cls_head.num_classes": subject.videos.num_classes}
+    head = {"model.cls_head.num_classes": subject.num_classes}
     # List unreadable files in the results instead of ending the test with an error.
     test: dict[str, Any] = {"test_dataloader.dataset.on_error": "skip"}
     if (groups := subject.tested.groups_file(out, "test")) is not None:
@@ -179,17 +182,30 @@ def labelled_parts(
     if tested is None:
         kept, held, reason = _divided(videos, options.group_pattern, columns, seed)
         if not held.any():
-            raise ValueError(
-                f"no class of {train} has two videos, so none can be held out for the test. Give "
-                "--test"
-            )
+            few = f"no class of {train} has two videos, so none can be held out for the test"
+            if options.group_pattern is not None or videos.groups:
+                few = f"each group of {train} contains all videos of a class, so none can be tested"
+            raise ValueError(f"{few}. Give --test")
         tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(kept))
+        _check_trained(videos, tested, reason)
     drawn = "all that are given"
     if few is not None:
         drawn = f"{few} of each class, of {len(videos)}, drawn by the seed"
         videos = videos.few(few, seed)
     rows = (Choice("train", _counted(videos), drawn), Choice("test", _counted(tested), reason))
     return videos, tested, rows
+
+
+def _check_trained(videos: LabelledVideos, tested: LabelledVideos, reason: str) -> None:
+    """Raise ValueError if a class of the test videos has no training video."""
+    untrained = np.setdiff1d(tested.videos.labels, videos.videos.labels)
+    if len(untrained):
+        names = ", ".join(repr(tested.name(label)) for label in untrained[:3].tolist())
+        raise ValueError(
+            f"{reason}, but it contains all videos of {len(untrained)} "
+            f"class{'es' * (len(untrained) > 1)} ({names}), which could then never be predicted. "
+            "Hold out other videos, or give --test"
+        )
 
 
 def _divided(

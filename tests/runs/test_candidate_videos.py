@@ -90,3 +90,31 @@ def test_mistakes_name_the_file(folder, tmp_path):
     (one / "a.mp4").touch()
     with pytest.raises(ValueError, match="contains only one video"):
         read_choice_videos(ChooseOptions(videos=str(one), out="out"))
+
+
+def test_segments_of_a_recording_stay_together(tmp_path):
+    """Without groups, the folds and the intervals divide recordings, not their segments."""
+    lines = ["path,start,end,label"]
+    for number in range(12):
+        (tmp_path / f"{number}.mp4").touch()
+        lines += [f"{number}.mp4,{start},{start + 1},{start % 2}" for start in range(5)]
+    (tmp_path / "cuts.csv").write_text("\n".join(lines))
+    options = ChooseOptions(videos=str(tmp_path), out="out", labels=str(tmp_path / "cuts.csv"))
+    found = in_sampling_order(read_choice_videos(options), options)
+    folds_of = {}
+    for path, fold in zip(found.paths, found.folds.tolist(), strict=True):
+        folds_of.setdefault(path.partition("@")[0], set()).add(fold)
+    assert len(folds_of) == 12 and all(len(folds) == 1 for folds in folds_of.values())
+    assert len(np.unique(found.groups)) == 12 and found.grouped
+
+
+@pytest.mark.parametrize("given", [{}, {"group_column": "person"}])
+def test_the_order_of_the_list_does_not_matter(folder, given):
+    before = chosen(folder, labels=folder / "clips.csv", **given)
+    header, *lines = (folder / "clips.csv").read_text().split()
+    np.random.default_rng(0).shuffle(lines)
+    (folder / "clips.csv").write_text("\n".join([header, *lines]))
+    after = chosen(folder, labels=folder / "clips.csv", **given)
+    assert before.paths == after.paths
+    for name in ("labels", "groups", "folds"):
+        np.testing.assert_array_equal(getattr(before, name), getattr(after, name))

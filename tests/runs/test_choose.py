@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from sce_video.reporting.result_files import collect_results
 from sce_video.runs.candidate_scores import DECIDES, Decision
 from sce_video.runs.candidates import ORDERED_PIXELS, PIXELS, RANDOM_WEIGHTS, Candidate
 from sce_video.runs.choose import DATA, PAGE, _next_command
+from sce_video.utils import own_parts
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,9 @@ OPTIONS = {"finetune": FinetuneOptions, "index": IndexOptions, "pretrain": Pretr
         ({"labels": "folders", "group_pattern": r"p(\d+) "}, "my run", "finetune"),
         ({"labels": "c.csv", "group_column": "a", "fold_column": "b"}, "run", "finetune"),
         ({"labels": "c.csv"}, None, "pretrain"),
+        ({"all_files": True}, "run", "index"),
+        ({"labels": "-c.csv", "group_pattern": r"-p(\d+)", "all_files": True}, "-run", "finetune"),
+        ({"labels": "c.csv", "all_files": True}, None, "pretrain"),
     ],
 )
 def test_the_recommended_line_is_a_command_line(given, chosen, command):
@@ -131,13 +136,24 @@ def test_the_recommended_line_is_a_command_line(given, chosen, command):
     program, name, *words = shlex.split(_next_command(decision, options))
     assert (program, name) == ("sce-video", command)
     parsed = parse(OPTIONS[name], words)
+    assert parsed.all_files == options.all_files
     if name == "finetune":
-        assert parsed.source == chosen and parsed.group_pattern == given.get("group_pattern")
+        assert Path(parsed.source) == Path(chosen)
+        assert parsed.group_pattern == given.get("group_pattern")
         assert parsed.fold_column == given.get("fold_column")
         assert parsed.data_root == (None if given["labels"] == "folders" else "my videos")
     if name == "pretrain":  # from scratch, also if the weights of a teacher are installed
         assert parsed.method == "simclr"
         assert _next_command(replace(decision, possible=False), options) == ""
+
+
+def test_the_recommended_line_imports_the_users_own_modules(monkeypatch):
+    monkeypatch.setattr(own_parts, "_given", ["my_networks"])
+    monkeypatch.setitem(own_parts._imported, "my_networks", set())
+    for labels in (None, "folders"):
+        options = ChooseOptions(videos="videos", out="out", labels=labels)
+        line = _next_command(Decision(None, Candidate("run", "run"), ()), options)
+        assert line.endswith(" --import my_networks")
 
 
 def test_mistakes_are_one_line(data, tmp_path, monkeypatch, capsys):

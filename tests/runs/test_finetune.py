@@ -28,7 +28,7 @@ from sce_video.options.training import FinetuneOptions
 from sce_video.pages.run_record import read_scalars
 from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs.after_training import guessing_alarm
-from sce_video.runs.finetune_subject import labelled_parts
+from sce_video.runs.finetune_subject import data_settings, examine_labelled, labelled_parts
 from sce_video.runs.folder import read_run
 from sce_video.runs.plan_finetuning import plan_finetuning
 from sce_video.runs.planned_config import planned_config
@@ -101,6 +101,23 @@ def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, vid
     probe = fit_linear_probe(features[0], labels[0])
     expected = top_k_accuracy(probe.scores(features[1]), labels[1], (1,))[1]
     assert record.results[PROBE].metrics["linear_top1"] == pytest.approx(expected)
+
+
+def test_a_class_without_a_readable_training_video_costs_only_the_probe(videos, tmp_path):
+    """The classifier is tested and the page is written."""
+    train = make_videos(tmp_path / "train", count=14)
+    test = shutil.copytree(videos / "test", tmp_path / "test")
+    for folder in (train, test):
+        (folder / "class2").mkdir()
+    (train / "class2" / "broken.mp4").write_bytes(b"no video")
+    shutil.copy(next(train.rglob("*.mp4")), test / "class2" / "v.mp4")
+    words = ["finetune", str(videos / "source.pth"), "--train", str(train), "--test", str(test)]
+    run = tmp_path / "run"
+    assert main([*words, "--out", str(run), "--route", "finetune", *WORDS]) == 0
+    assert (run / RESULTS).exists() and (run / "run.html").exists()
+    assert not (run / PROBE).exists()
+    (log,) = run.glob("2*/2*.log")
+    assert "There is no linear probe to compare with: classes [2] occur among" in log.read_text()
 
 
 def test_the_page_opens_with_the_test(trained):
@@ -206,6 +223,39 @@ def test_groups_or_a_fold_of_a_column_are_held_out(tmp_path):
         train, test, (_, row) = divided(file, group_column="group", fold_column=given)
         assert {fold[path] for path in test.paths()} == {held} and len(train) == 16
         assert f"the fold {held} of fold is held out" in row.reason
+
+
+def test_classes_that_only_the_held_out_videos_have_are_reported_before_the_first_step(tmp_path):
+    """Such videos would count as errors, and the probe after the training would fail."""
+    rows = [(f"v{i}.mp4", "xy"[i % 2], f"p{i % 2}", str(i % 3)) for i in range(12)]
+    rows += [("v12.mp4", "only", "p1", "2"), ("v13.mp4", "only", "p1", "2")]
+    for row in rows:
+        (tmp_path / row[0]).touch()
+    file = tmp_path / "clips.csv"
+    file.write_text("\n".join(["path,label,group,fold", *map(",".join, rows)]))
+    assert len(divided(file, fold_column="fold=1")[1]) == 4
+    match = r"the fold 2 of fold is held out, but it contains all videos of 1 class \('only'\)"
+    with pytest.raises(ValueError, match=match):
+        divided(file, fold_column="fold=2")
+    # each class is in one group
+    with pytest.raises(ValueError, match="each group of .* contains all videos of a class"):
+        divided(file, group_column="group")
+
+
+def test_a_part_of_the_videos_has_the_classes_of_all(videos, tmp_path):
+    """The trial of a route trains on a part, in which the last class of a list may be missing."""
+    names = sorted(str(path.relative_to(videos)) for path in (videos / "train").rglob("*.mp4"))
+    labels = [0, 1] * 3 + [0, 2]
+    listed = tmp_path / "list.txt"
+    listed.write_text("".join(f"{n} {label}\n" for n, label in zip(names, labels, strict=True)))
+    options = FinetuneOptions(
+        source="none", train=str(listed), test=str(listed), out="o", data_root=str(videos)
+    )
+    subject = examine_labelled(options)
+    part = subject.part(np.arange(6))
+    assert part.videos.num_classes == 2
+    changes = data_settings(part, str(tmp_path))
+    assert changes["model.cls_head.num_classes"] == 3
 
 
 def segment_rows(folder, rows):

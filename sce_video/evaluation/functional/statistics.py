@@ -11,6 +11,8 @@ from torch import Tensor
 
 #: Confidence level of all intervals.
 CONFIDENCE = 0.95
+#: Significance level of all tests.
+ALPHA = 0.05
 #: Default number of bootstrap resamples.
 RESAMPLES = 2000
 _BLOCK = 2_000_000  # number of values drawn at a time
