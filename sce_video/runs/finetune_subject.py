@@ -182,10 +182,10 @@ def labelled_parts(
     if tested is None:
         kept, held, reason = _divided(videos, options.group_pattern, columns, seed)
         if not held.any():
-            few = f"no class of {train} has two videos, so none can be held out for the test"
+            none = f"no class of {train} has two videos, so none can be held out for the test"
             if options.group_pattern is not None or videos.groups:
-                few = f"each group of {train} contains all videos of a class, so none can be tested"
-            raise ValueError(f"{few}. Give --test")
+                none = f"each group of {train} contains all videos of a class, so none is tested"
+            raise ValueError(f"{none}. Give --test")
         tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(kept))
         _check_trained(videos, tested, reason)
     drawn = "all that are given"

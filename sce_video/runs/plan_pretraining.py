@@ -57,6 +57,7 @@ from sce_video.runs.planned_training import (
     measure,
 )
 from sce_video.runs.start_weights import Source, find_source
+from sce_video.runs.teacher import with_frame_pool
 from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
 #: Method whose network learns from a teacher
@@ -211,7 +212,8 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     other = 0.0
     if options.hours is not None:
         other = costs.before + costs.after
-        add_budget(config, options.hours, costs.before, costs.after)
+        # The time for the teacher's features is added when they are computed, or not needed.
+        add_budget(config, options.hours, costs.before - taught, costs.after)
     # Show only settings that the recipe has. A recipe without a queue has no queue length.
     shown = {*available_settings(run.base, known_keys), *_ROWS}
     return PlannedTraining(
@@ -279,6 +281,10 @@ class _Pretraining:
             self.teacher = plan_teacher(self.road.teacher, self.trained, self.given, has_student)
             if has_student and self.teacher.suits_student:
                 self.student, self.start = student, None
+            elif self.start is not None:
+                pool = self.start.source.settings.backbone.get("frame_pool")
+                pooled = with_frame_pool(self.teacher.model, pool)  # as the run itself does
+                self.teacher = replace(self.teacher, model=pooled)
         self.chosen = self._choices()
         self.base = load_config(self.chosen["recipe"].value)
         options_of_settings(self.base, self.given)  # reports unknown names early

@@ -46,8 +46,15 @@ from sce_video.runs.start_weights import sees_single_frames
 from sce_video.utils.command import Progress
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.files import content_sha256
 from sce_video.utils.records import at
-from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
+from sce_video.utils.run_files import (
+    MODEL_CONFIG,
+    TEACHER_FEATURES,
+    find_checkpoints,
+    is_model,
+    packaged_network,
+)
 from sce_video.utils.storage import is_url
 
 #: Number of videos after which rank 0 signals the waiting ranks that it is still working. A
@@ -63,6 +70,8 @@ _OTHER_ORIGINS = {
     "features": "another pooling of the frames",
     "frame_pool": "another pooling of the frames",
 }
+#: Ways to resize a frame that keep its aspect ratio, after which it is cropped
+_KEEP_ASPECT = ("linear", "bilinear", "bicubic")
 #: Largest number of processes that compute features on a GPU, each with a copy of the teacher
 _MOST_ON_GPU = 4
 #: Largest number of clips from which a student's projector starts
@@ -73,13 +82,18 @@ def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
     """Return the teacher with the student's clips.
 
     An image network receives all of the student's frames. Any other network receives its own number
-    of frames. If the student always gets central crops, the teacher does, too.
+    of frames. If the student always gets central crops, the teacher does, too, even if it usually
+    squashes whole frames to a square.
     """
     settings = replace(model.settings, clip_duration=clip.duration)
     if sees_single_frames(settings.backbone):
         settings = replace(settings, num_frames=clip.num_frames)
     if clip.central_share is not None:
-        settings = replace(settings, short_side=round(settings.crop_size / clip.central_share))
+        resize = settings.resize
+        if resize not in _KEEP_ASPECT:
+            resize = "bicubic" if resize.endswith("bicubic") else "bilinear"
+        side = round(settings.crop_size / clip.central_share)
+        settings = replace(settings, short_side=side, resize=resize)
     return with_frame_pool(replace(model, settings=settings), clip.frame_pool)
 
 
@@ -167,12 +181,13 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
 
     If ``teacher.npz`` in the folder of the run (or of another seed) contains features of K clips
     per video from the same teacher, files and clips, these features are used. Otherwise rank 0
-    computes them while the other ranks wait. The function sets ``model.teacher_channels`` and
-    counts the time that it takes towards the time budget. All ranks call this before the network is
-    built.
+    computes them while the other ranks wait. Unless the run is resumed, videos that could not be
+    read before are tried again. If the teacher itself has been removed, its stored features are
+    enough. The function sets ``model.teacher_channels`` and counts the time that it takes towards
+    the time budget. All ranks call this before the network is built.
 
     Raises:
-        FileNotFoundError: If the teacher does not exist.
+        FileNotFoundError: If neither the teacher nor its features exist.
         ValueError: If no teacher is given, or the stored features are damaged.
     """
     if "teacher_checkpoint" not in cfg:
@@ -182,16 +197,11 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
             "a distillation needs a teacher. Run sce-video pretrain --teacher SOURCE, or set "
             "teacher_checkpoint=PATH in the config"
         )
-    name = str(cfg.teacher_checkpoint)
-    elsewhere = is_url(name) or is_model(name) or packaged_network(name)
-    if not elsewhere and not Path(name).exists():
-        raise FileNotFoundError(
-            f"the teacher {name} does not exist. Restore it, or set teacher_checkpoint in the "
-            "config to its new path"
-        )
     begun = time.monotonic()
     clip = student_clip(cfg)
     if not clip.fixed:
+        if _is_gone(cfg.teacher_checkpoint):
+            raise _gone(cfg.teacher_checkpoint)
         model = with_clip(load_model(cfg.teacher_checkpoint), clip)
         cfg.model.teacher_channels = model.feature_size
         return TeacherHook(model)
@@ -208,6 +218,18 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     values, failures = features.load(file)
     cfg.model.teacher_channels = values.shape[-1]
     return TeacherHook(features=values, failures=failures)
+
+
+def _is_gone(teacher: str) -> bool:
+    """Return whether a teacher was in a file or folder that does not exist any more."""
+    elsewhere = is_url(teacher) or is_model(teacher) or packaged_network(teacher)
+    return not elsewhere and not Path(teacher).exists()
+
+
+def _gone(teacher: str) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"the teacher {teacher} does not exist. Restore it, or start a new run with --teacher"
+    )
 
 
 def compared_teacher(cfg: Config) -> VideoModel | None:
@@ -232,24 +254,40 @@ def _other_origin(stored: Any, key: dict[str, Any]) -> str:
 
 
 class StoredFeatures:
-    """Teacher's features of K clips per training video, and the file that contains them."""
+    """Teacher's features of K clips per training video, and the file that contains them.
+
+    Attributes:
+        teacher: Checkpoint of the teacher; None if it does not exist any more.
+        file: File in the run's folder.
+        paths: Paths of the training videos.
+        key: Everything on which the features depend. The file also contains the hash of the videos'
+            ``content`` and the name of the teacher.
+    """
 
     def __init__(self, cfg: Config, clip: StudentClip) -> None:
-        self.teacher = checkpoint_of(cfg.teacher_checkpoint)
+        self.name = str(cfg.teacher_checkpoint)
+        self.teacher = None if _is_gone(self.name) else checkpoint_of(self.name)
         self.file = Path(cfg.work_dir, TEACHER_FEATURES)
         self.clip, self.clips = clip, clip.fixed
         self.workers = at(cfg, "train_dataloader.num_workers") or 0
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
-        #: Everything on which the features depend. With the features, the hash of the files'
-        #: ``content`` is stored as well.
         self.key: dict[str, Any] = {
-            "sha256": file_sha256(self.teacher),
+            "sha256": None if self.teacher is None else file_sha256(self.teacher),
             "videos": _digest(self.paths),
             "files": _digest([str(video_state(path)) for path in self.paths]),
             "clips": [clip.duration, clip.num_frames, clip.fixed],
         }
+        # An exported network has its clips and crops in a file of their own.
+        settings = Path(self.teacher or self.name).with_name(MODEL_CONFIG)
+        if self.teacher is not None and settings.is_file():
+            self.key["settings"] = content_sha256(settings)
         self._sha256 = cache(video_sha256)
+        # A resumed run keeps its samples. For any other run, a missing disk may be back.
+        begun = at(cfg, "load_from") or find_checkpoints(cfg.work_dir)
+        self._retries = self.teacher is not None and not (at(cfg, "resume") and begun)
+        #: Features of some videos, of which the others could not be read
+        self._some: Features | None = None
         if clip.central_share is not None:
             self.key["central_share"] = clip.central_share
         if clip.objective == "frames":
@@ -261,6 +299,9 @@ class StoredFeatures:
         """Find a file with these features in the folder of this run or of another seed's run.
 
         If there are only features of another origin, a warning states what differs.
+
+        Raises:
+            FileNotFoundError: If there is neither a file nor the teacher.
         """
         others = self.file.parent.parent.glob(f"seed*/{TEACHER_FEATURES}")
         seeds = sorted(others) if self.file.parent.name.startswith("seed") else []
@@ -268,26 +309,38 @@ class StoredFeatures:
         for file in (self.file, *seeds):
             if not file.is_file():
                 continue
-            stored = at(self._read(file).provenance, "teacher")
-            if self._suits(stored):
+            found = self._read(file)
+            stored = at(found.provenance, "teacher")
+            if not self._suits(stored):
+                warning = warning or (
+                    f"the features in {file} come from {_other_origin(stored, self.key)}, so they "
+                    "are computed again"
+                )
+            elif found.failures and self._retries:
+                self._some = self._some or found
+            else:
                 return file
-            warning = warning or (
-                f"the features in {file} come from {_other_origin(stored, self.key)}, so they are "
-                "computed again"
-            )
-        if warning is not None:
+        if self.teacher is None:
+            raise _gone(self.name)
+        if warning is not None and self._some is None:
             print_log(warning, logger="current", level=logging.WARNING)
         return None
 
     def _suits(self, stored: Any) -> bool:
         """Return whether stored features have the wanted origin, given their key.
 
-        All files are read only if nothing but their state differs, as after copying a dataset.
+        All files are read only if nothing but their state differs, as after copying a dataset. A
+        teacher that does not exist any more is recognised by its name.
         """
         if not isinstance(stored, dict):
             return False
         content = stored.get("content")
-        known = {name: value for name, value in stored.items() if name != "content"}
+        known = {name: stored[name] for name in stored if name not in ("content", "name")}
+        if self.teacher is None:
+            if stored.get("name") != self.name:
+                return False
+            known["sha256"] = None
+            known.pop("settings", None)
         if known == self.key:
             return True
         if content is None or {**known, "files": self.key["files"]} != self.key:
@@ -307,23 +360,39 @@ class StoredFeatures:
             raise ValueError(f"{error}. Remove the file, and it is computed again") from None
 
     def compute(self) -> Iterator[int]:
-        """Compute and write the features, and yield the number of finished videos at times."""
+        """Compute and write the features, and yield the number of finished videos at times.
+
+        If :meth:`find` has found features of some of the videos, only the others are computed.
+        """
+        assert self.teacher is not None
         model = network_of_clips(load_model(self.teacher), self.clip)
         workers = min(self.workers, _MOST_ON_GPU)
         if self.workers and model.device.type == "cpu":  # training has not begun, so cores are free
             workers = usable_cores()
         options = ViewOptions(num_clips=self.clips, num_workers=workers)
-        progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
-        parts, contents = [], []
-        for index, part in enumerate(iterate_features(model, self.paths, options)):
+        parts: list[Features] = []
+        contents: list[str] = []
+        left: Sequence[int] = range(len(self.paths))
+        if self._some is not None:
+            parts.append(replace(self._some, failures=[]))
+            assert self._some.indices is not None  # some rows are missing
+            left = np.setdiff1d(left, self._some.indices).tolist()
+        progress = Progress(len(left), "features of the teacher:", unit="videos")
+        paths = [self.paths[index] for index in left]
+        for index, part in zip(left, iterate_features(model, paths, options), strict=True):
             parts.append(replace(part, indices=np.full(len(part), index)))
             contents.append(self._content_of(self.paths[index]))  # the file is in the page cache
             progress.advance(bool(part.failures))
-            if (index + 1) % _VIDEOS_PER_SIGN == 0:
-                yield index + 1
+            if len(contents) % _VIDEOS_PER_SIGN == 0:
+                yield len(contents)
         progress.finish()
-        origin = {**self.key, "content": _digest(contents)}
-        provenance = {"teacher": origin, "num_views": self.clips}
+        content = _digest(contents)
+        if self._some is not None:
+            content = self._some.provenance["teacher"].get("content")
+        provenance = {
+            "teacher": {**self.key, "content": content, "name": self.name},
+            "num_views": self.clips,
+        }
         if model.positions:
             provenance["positions"] = model.positions
         found = join_features(parts, model.row_size, provenance)
@@ -355,7 +424,7 @@ class StoredFeatures:
         if indices.min() < 0 or indices.max() >= count:
             raise ValueError(f"{file} has features of video {indices.max()} of {count}")
         values = stored = torch.from_numpy(_compact(found.values) if frames else found.values)
-        if len(found) < count:
+        if not np.array_equal(indices, np.arange(count)):
             values = torch.zeros(count, found.values.shape[1], dtype=values.dtype)
             values[torch.from_numpy(indices)] = stored
         return values.view(count, *shape, size), found.failures

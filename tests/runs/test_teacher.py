@@ -21,13 +21,16 @@ from helpers.tiny_encoder import CONFIG, NUM_FRAMES, save_tiny, tiny_backbone, w
 from helpers.training import Recorder, make_videos, needs_teacher, planned_pretraining, train
 
 from sce_video.commands.main import main
+from sce_video.datasets.transforms.decoding import cut_views
 from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.encoders.encoder_folder import import_encoder
 from sce_video.inference.features import read_features, write_features
 from sce_video.inference.model import checkpoint_of, load_model
+from sce_video.inference.network_input import pack_array, view_steps
+from sce_video.interop.pretrained import save_pretrained
 from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
 from sce_video.pages.run_record import read_scalars
-from sce_video.runs import launch, plan_pretraining, teacher
+from sce_video.runs import launch, plan_distillation, plan_pretraining, teacher
 from sce_video.runs.planned_config import planned_config
 from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher, student_clip
 
@@ -239,12 +242,125 @@ def test_a_linear_projector_of_a_trained_student_starts_from_a_regression(
     assert not started and rows[0][0] == 2  # a resumed projector has learned already
 
 
-def test_a_teacher_that_has_gone_is_named(videos, tmp_path):
-    cfg = config(videos, tmp_path / "gone.pth", tmp_path / "run")
-    with pytest.raises(
-        FileNotFoundError, match=r"the teacher .*gone\.pth does not exist\. Restore it"
-    ):
-        prepare_teacher(cfg)
+def test_a_teacher_that_has_gone_is_named_unless_its_features_are_stored(videos, network, tmp_path):
+    """The folder of cached networks may be emptied, for example with a container."""
+    file = shutil.copy(network, tmp_path / "gone.pth")
+    other = shutil.copy(network, tmp_path / "other.pth")
+    make = partial(config, videos)
+    stored = prepare_teacher(make(file, tmp_path / "run"))._features
+    for path in (file, other):
+        Path(path).unlink()
+    assert torch.equal(prepare_teacher(make(file, tmp_path / "run"))._features, stored)
+    for network_, run, clips in ((file, "new", K), (other, "run", K), (file, "run", 2)):
+        cfg = make(network_, tmp_path / run, clips=clips)
+        with pytest.raises(
+            FileNotFoundError, match=r"the teacher .*\.pth does not exist\. Restore"
+        ):
+            prepare_teacher(cfg)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        prepare_teacher(make(file, tmp_path / "run", clips=0))
+
+
+def test_videos_that_could_not_be_read_are_tried_again_by_a_new_run(
+    videos, network, tmp_path, monkeypatch
+):
+    """A disk that is away for a minute must not leave its videos out for good."""
+    make = partial(config, videos, network)
+    wanted = prepare_teacher(make(tmp_path / "whole"))._features
+    embedded: list[str] = []
+    whole = teacher.iterate_features
+
+    def without(lost, network_, paths, options):
+        for path, found in zip(paths, whole(network_, paths, options), strict=True):
+            embedded.append(path)
+            if path in lost:
+                nothing = replace(found, values=found.values[:0], paths=[])
+                yield replace(nothing, failures=[(path, "Input/output error")])
+            else:
+                yield found
+
+    paths = StoredFeatures(make(tmp_path), student_clip(make(tmp_path))).paths
+    lost = [paths[3], paths[8]]
+    monkeypatch.setattr(teacher, "iterate_features", partial(without, lost))
+    first = prepare_teacher(make(tmp_path / "run"))
+    assert [path for path, _ in first._failures] == lost
+    assert not first._features[[3, 8]].any() and embedded == paths
+    embedded.clear()
+    # A run that goes on keeps its samples.
+    (tmp_path / "run/iter_3.pth").touch()
+    assert len(prepare_teacher(make(tmp_path / "run", resume=True))._failures) == 2
+    monkeypatch.setattr(teacher, "iterate_features", partial(without, lost[1:]))
+    second = prepare_teacher(make(tmp_path / "run"))
+    assert embedded == lost and [path for path, _ in second._failures] == lost[1:]
+    embedded.clear()
+    monkeypatch.setattr(teacher, "iterate_features", partial(without, []))
+    third = prepare_teacher(make(tmp_path / "run"))
+    assert embedded == lost[1:] and not third._failures
+    assert torch.equal(third._features, wanted)
+    embedded.clear()
+    assert torch.equal(prepare_teacher(make(tmp_path / "run"))._features, wanted) and not embedded
+
+
+def test_the_settings_of_an_exported_teacher_belong_to_its_features(videos, network, tmp_path):
+    """Clips, crops and normalisation are in a file beside the weights."""
+    exported = tmp_path / "exported"
+    save_pretrained(load_model(network), exported)
+    make = partial(config, videos, exported, tmp_path / "run")
+    before = prepare_teacher(make())._features
+    text = (exported / "config.json").read_text()
+    assert '"std": 0.2' in text
+    (exported / "config.json").write_text(text.replace('"std": 0.2', '"std": 0.3'))
+    again = prepare_teacher(make())._features
+    assert not torch.equal(before, again)
+
+
+@pytest.mark.parametrize("resize", ["square", "square_bicubic", "network"])
+def test_a_teacher_of_squashed_frames_gets_the_central_square_of_its_student(network, resize):
+    """Each target of a frame belongs to the area that the student sees."""
+    model = load_model(network)
+    model = replace(model, settings=replace(model.settings, resize=resize, short_side=32))
+    clip = teacher.StudentClip(0.48, NUM_FRAMES, 1, "frames", central_share=1.0)
+    settings = teacher.with_clip(model, clip).settings
+    frames = np.zeros((NUM_FRAMES, 32, 96, 3), np.uint8)
+    changed = frames.copy()
+    changed[:, :, :32], changed[:, :, 64:] = 255, 255
+    steps = view_steps(settings, 1, 1, one_clip=True)
+    views = [cut_views(pack_array(made, 10, steps)) for made in (frames, changed)]
+    # Filters reach a pixel beyond the edge.
+    assert views[0].shape[-2] == 32
+    assert torch.equal(views[0][..., 2:-2, :], views[1][..., 2:-2, :])
+
+
+def test_the_time_for_the_features_counts_once(videos, network, tmp_path, monkeypatch):
+    """The plan chooses the epochs with an estimate, which the measured time then replaces."""
+    monkeypatch.setattr(plan_distillation.PlannedTeacher, "seconds", lambda *_: 100.0)
+    options = dict(teacher=network, hours=1, epochs=None)
+    planned = plan(videos, tmp_path / "run", **options)
+    spent = planned.config.default_hooks.budget.spent
+    assert spent < 100 <= planned.other_seconds
+    prepare_teacher(planned.config)
+    assert spent < planned.config.default_hooks.budget.spent < spent + 100
+
+
+def test_a_teacher_is_planned_with_the_pool_of_the_network_that_goes_on(videos, tmp_path):
+    """Its features have the size that training compares."""
+    text = CONFIG.replace("ResNet3dSlowPath", "ResNet2d").replace("num_frames=4", "num_frames=1")
+    torch.manual_seed(0)
+    images = save_tiny(tmp_path / "images.pth", ResNet2d(18, 4), text)
+    pooled = text.replace("type='ResNet2d'", "frame_pool='mean+std', type='ResNet2d'")
+    assert pooled != text
+    start = save_tiny(tmp_path / "start.pth", ResNet2d(18, 4, frame_pool="mean+std"), pooled)
+    for objective in ("cosine", "relations"):
+        planned = plan(
+            videos,
+            tmp_path / objective,
+            teacher=images,
+            start=start,
+            objective=objective,
+            width=None,
+        )
+        assert planned.config.model.teacher_channels == 64
+        assert prepare_teacher(planned.config)._features.shape[-1] == 64
 
 
 def test_features_are_computed_again_for_another_teacher_list_or_clips(
