@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.labelled import check_dataset_labels, check_same_classes, classes_of
+from sce_video.datasets.video_list import video_of
 from sce_video.evaluation.alterations import (
     split_alterations,
     split_networks,
@@ -143,6 +144,18 @@ def different_steps(first: Any, second: Any) -> list[str]:
         return []
     pairs = enumerate(itertools.zip_longest(*pipelines))
     return [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
+
+
+def in_both(queries: Any, gallery: Any) -> list[str]:
+    """Return the queries whose video, or another segment of it, is in the gallery.
+
+    Datasets without paths are not compared.
+    """
+    if not (hasattr(queries, "path") and hasattr(gallery, "path")):
+        return []
+    known = {video_of(str(gallery.path(i))) for i in range(len(gallery))}
+    paths = (str(queries.path(i)) for i in range(len(queries)))
+    return [path for path in paths if video_of(path) in known]
 
 
 #: Model property that leads to each kind of rows.
@@ -306,6 +319,12 @@ class MultiViewTestLoop(BaseLoop):
                 f"not be comparable: {'; '.join(differing)}. Change "
                 "test_cfg.gallery_dataloader.dataset.pipeline to match "
                 "test_dataloader.dataset.pipeline"
+            )
+        if shared := in_both(self.dataloader.dataset, self.gallery_dataloader.dataset):
+            self.runner.logger.warning(
+                f"{len(shared)} of {len(self.dataloader.dataset)} test videos, or segments of the "
+                f"same recordings, are also in the gallery, for example {shared[0]}. They find "
+                "themselves, so all numbers are too high. Remove them from one of the two sets"
             )
 
     def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:

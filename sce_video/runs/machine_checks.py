@@ -340,7 +340,9 @@ def examine(options: DoctorOptions, store: IndexStore | None = None) -> Iterator
     nccl = check_nccl(len(names), torch.distributed.is_nccl_available())
     yield from filter(None, (nccl, cudnn))
     yield check_cores(usable_cores(), os.cpu_count() or 1, len(names))
-    yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free, gpus=len(names))
+    shared_memory = Path("/dev/shm")
+    if shared_memory.is_dir():  # macOS has none
+        yield check_amount("shared memory", shutil.disk_usage(shared_memory).free, gpus=len(names))
     yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     # The runs folder may not exist yet. Check the disk of its nearest existing parent.
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())

@@ -27,10 +27,11 @@ from sce_video.evaluation import (
     extract_features,
     group_ids,
     load_features,
+    loop,
 )
 from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.label_free import clip_hits, lidar, rankme
-from sce_video.evaluation.loop import different_steps
+from sce_video.evaluation.loop import different_steps, in_both
 from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.evaluation.rows import build_eval_dataloader
 
@@ -226,6 +227,29 @@ def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
     features = extract_features(TinyEncoder(), built(on_error="skip"))
     assert features.paths == [str(tmp_path / "a" / "1.mp4")]
     assert [path for path, _ in features.failures] == [str(tmp_path / "a" / "2.mp4")]
+
+
+class Listed:
+    """A dataset of paths."""
+
+    def __init__(self, *paths):
+        self.path = list(paths).__getitem__
+        self.count = len(paths)
+
+    def __len__(self):
+        return self.count
+
+
+def test_videos_in_both_sets_are_found_and_warned_about(tmp_path, monkeypatch):
+    gallery = Listed("/v/a.mp4", "/v/b.mp4@0-5", "/v/c.mp4")
+    queries = Listed("/v/x.mp4", "/v/a.mp4", "/v/b.mp4@7-9", "/other/c.mp4")
+    assert in_both(queries, gallery) == ["/v/a.mp4", "/v/b.mp4@7-9"]
+    assert in_both(Listed("/v/x.mp4"), gallery) == [] == in_both([1], gallery)
+    monkeypatch.setattr(loop, "in_both", lambda *_: ["/v/a.mp4"])
+    run = runner(tmp_path, data(6), gallery_dataloader=data(9), evaluator=[KNN_3])
+    run.test()
+    (log,) = tmp_path.glob("2*/2*.log")
+    assert "1 of 6 test videos, or segments of the same recordings, are also" in log.read_text()
 
 
 def test_steps_in_which_pipelines_differ_are_named():
