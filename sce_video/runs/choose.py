@@ -261,6 +261,11 @@ def choose(options: ChooseOptions) -> ChooseResult:
     from sce_video.runs.fold_probe import time_probes
 
     every = in_sampling_order(listed, options)
+    if every.labelled and len(np.unique(every.labels[every.comparable()])) < 2:
+        raise ValueError(
+            f"{listed.source} has fewer than two classes with videos in several folds, so nothing "
+            "can be compared. Give other groups or folds"
+        )
     passes = load_passes(candidates, options.device)
     sizes = [one.size(candidate) for one in passes for candidate in one.candidates]
     folds = len(np.unique(every.folds)) if every.labelled else 0

@@ -9,7 +9,7 @@ import torch
 from mmengine.evaluator import BaseMetric
 
 from sce_video.evaluation import RowMetric, Rows
-from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
+from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, outcomes_path
 from sce_video.evaluation.results import Results, compute_results
 
 
@@ -104,3 +104,14 @@ def test_results_without_outcomes_are_one_file(tmp_path):
     content = json.loads((tmp_path / "results.json").read_text())
     assert content == {"metrics": {"top1": 0.5}, "protocol": {}, "failures": []}
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_segments_of_a_video_are_drawn_together():
+    """An interval over 40 segments of 4 recordings is one over 4 recordings."""
+    paths = [f"{number}.mp4@{start}-{start + 1}" for number in range(4) for start in range(10)]
+    values = np.arange(40)[:, None] // 10 % 2
+    found = Outcomes(paths, np.zeros(40, int), ["top1"], np.float32(values), np.array([False]))
+    assert found.units.tolist() == [number // 10 for number in range(40)]
+    assert found.drawn == "4 videos"
+    low, high = found.intervals()["top1"]
+    assert low <= 0.01 and high >= 0.99

@@ -165,6 +165,10 @@ def test_mistakes_are_one_line(data, tmp_path, monkeypatch, capsys):
         ("videos --among run --budget soon", "--budget must be a time like 5s"),
         ("videos --among run --budget 0s", "--budget must be above 0"),
         ("nowhere --among run", "there is no folder 'nowhere'"),
+        (
+            "videos --among run --labels clips.csv --group-column label",
+            "has fewer than two classes",
+        ),
         ("videos --among run --labels clips.csv --group-column none", "no column 'none'"),
         ("videos --among nothing", "no checkpoint at nothing"),
     ):

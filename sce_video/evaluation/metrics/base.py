@@ -25,6 +25,7 @@ import torch
 from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
+from sce_video.datasets.video_list import video_of
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 from sce_video.inference.npz_files import as_integers, as_matrix, as_strings, read_npz, write_npz
@@ -172,8 +173,9 @@ class Outcomes:
     """Outcomes (N, M) float32 of N samples for M metrics, with the names in results.json.
 
     A metric is the mean of its column over the samples or, if ``by_class`` (M,) bool is True, the
-    mean of the class means. Samples with equal paths belong to one video, and samples with equal
-    ``groups`` (N,) int64 to one group, such as a person. None means that there are no groups.
+    mean of the class means. Samples with equal paths, and segments of one file, belong to one
+    video. Samples with equal ``groups`` (N,) int64 belong to one group, such as a person. None
+    means that there are no groups.
     """
 
     paths: list[str]
@@ -189,7 +191,8 @@ class Outcomes:
 
         Intervals and tests draw whole units, because samples of one unit are not independent.
         """
-        return np.unique(self.paths if self.groups is None else self.groups, return_inverse=True)[1]
+        groups = [*map(video_of, self.paths)] if self.groups is None else self.groups
+        return np.unique(groups, return_inverse=True)[1]
 
     @property
     def drawn(self) -> str:
