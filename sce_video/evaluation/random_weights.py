@@ -6,9 +6,9 @@ rank of the features (RankMe, arXiv 2210.02885) is reported with it.
 
 A network is *better* if the 95 % bootstrap interval of the paired difference, over videos, lies
 above 0, and a paired test rejects equality at 5 %. The interval alone would be too narrow if only a
-few videos differ. It is *no better* if it is not better and the difference is below 5 points.
-Without classes, the effective rank must also be less than a tenth higher, because random weights
-often find the other clip of a scene by its colours. Everything else is undecided.
+few videos differ. It is *no better* if the interval does not lie above 0 and the difference is
+below 5 points. Without classes, the effective rank must also be less than a tenth higher, because
+random weights often find the other clip of a scene by its colours. Everything else is undecided.
 """
 
 from __future__ import annotations
@@ -101,9 +101,8 @@ def decision(row: Mapping[str, Any], other: str = "random") -> str:
     measure = measure_of(row)
     if measure is None or f"low_{other}" not in row or row["videos"] < _MIN_VIDEOS:
         return UNDECIDED
-    # Runs of earlier versions have no p-value.
-    if row[f"low_{other}"] > 0 and row.get(f"p_{other}", 0.0) < ALPHA:
-        return BETTER
+    if row[f"low_{other}"] > 0:  # runs of earlier versions have no p-value
+        return BETTER if row.get(f"p_{other}", 0.0) < ALPHA else UNDECIDED
     # A network that is nearly always right leaves little room for improvement.
     decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN
     if measure == "retrieval":

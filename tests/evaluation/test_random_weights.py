@@ -100,7 +100,8 @@ def test_what_is_not_decided():
     equal["rank_random"] = row["rank"]
     assert decision(equal) == NO_BETTER
     assert decision({**equal, "retrieval_random": 0.97}) == UNDECIDED
-    gain = {**row, "gain_random": 0.06, "low_random": 0.01, "p_random": 0.125}
+    gain = {**row, "gain_random": 0.04, "low_random": 0.01, "p_random": 0.125}
+    gain |= {"retrieval_random": 0.5, "rank_random": row["rank"]}
     assert decision(gain) == UNDECIDED and decision({**gain, "p_random": 0.03}) == BETTER
     row = compare_features({"trained": own[:, :1], "random": own[:, :1]}, labels)
     assert decision(row) == UNDECIDED and "effective rank" in next(iter(sentences(row)))
