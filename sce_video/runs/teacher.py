@@ -316,8 +316,8 @@ class StoredFeatures:
                     f"the features in {file} come from {_other_origin(stored, self.key)}, so they "
                     "are computed again"
                 )
-            elif found.failures and self._retries:
-                self._some = self._some or found
+            elif found.failures and self._retries and file == self.file:
+                self._some = found  # another seed's samples stay as they are
             else:
                 return file
         if self.teacher is None:

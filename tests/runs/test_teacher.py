@@ -285,6 +285,11 @@ def test_videos_that_could_not_be_read_are_tried_again_by_a_new_run(
     first = prepare_teacher(make(tmp_path / "run"))
     assert [path for path, _ in first._failures] == lost
     assert not first._features[[3, 8]].any() and embedded == paths
+    # Another seed learns from the same samples.
+    seed = prepare_teacher(make(tmp_path / "runs/seed0"))
+    assert seed._failures == first._failures
+    monkeypatch.setattr(teacher, "iterate_features", None)  # nothing may be computed
+    assert prepare_teacher(make(tmp_path / "runs/seed1"))._failures == first._failures
     embedded.clear()
     # A run that goes on keeps its samples.
     (tmp_path / "run/iter_3.pth").touch()
