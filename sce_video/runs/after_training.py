@@ -344,7 +344,7 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
         try:
             run_test(testing(probe_config(cfg), start, out=folder / PROBE))
         except ValueError as error:  # for example, no training video of a class can be decoded
-            runner.logger.warning(f"There is no linear probe to compare with: {error}")
+            runner.logger.warning(f"The linear probe could not be computed: {error}")
     if is_main_process() and (alarm := guessing_alarm(folder)) is not None:
         report_alarm(runner, alarm, runner.iter)
     return metrics

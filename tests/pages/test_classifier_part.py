@@ -85,7 +85,7 @@ def test_the_accuracy_stands_beside_the_probe(record, videos, reader, tmp_path):
         return parts_of(record, videos, reader)[1]["classifier"].html
 
     assert "A linear probe of the frozen features is better (-60.0" in sentence(3, 9)
-    # five coins that all show heads are no proof, although the interval excludes 0
+    # The interval excludes 0, but five tosses of a fair coin are all heads or all tails in 6 %.
     assert "No clear difference from a linear probe of the frozen features: +50.0" in sentence(9, 4)
     (tmp_path / "results_outcomes.npz").write_bytes(b"damaged")
     assert "points" not in parts_of(record, videos, reader)[1]["classifier"].html

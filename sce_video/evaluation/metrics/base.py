@@ -174,8 +174,8 @@ class Outcomes:
 
     A metric is the mean of its column over the samples or, if ``by_class`` (M,) bool is True, the
     mean of the class means. Samples with equal paths, and segments of one file, belong to one
-    video. Samples with equal ``groups`` (N,) int64 belong to one group, such as a person. None
-    means that there are no groups.
+    video. Samples with equal ``groups`` (N,) int64 belong to one group, such as a person.
+    ``groups`` is None if no groups are known.
     """
 
     paths: list[str]
