@@ -133,6 +133,7 @@ setup(
             "pytest",
             "pytest-cov",
             "pytest-random-order",
+            "pytest-timeout",
             "pytest-xdist",
             "ray>=2.40",
             "ruff",

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import forkserver
@@ -187,6 +187,8 @@ def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
 
 #: Number of attempts for a call, which fails if a worker has ended between two calls
 _TRIES = 3
+#: Seconds between two checks of whether the pool of a call still exists.
+_CHECK_SECONDS = 1.0
 _CLOSING = "the page is being closed"
 
 
@@ -241,7 +243,13 @@ class MediaWorkers:
         """
         for _ in range(_TRIES):
             try:
-                call = self.open().schedule(_attempt, args=(function, arguments), timeout=timeout)
+                pool = self.open()
+                call = pool.schedule(_attempt, args=(function, arguments), timeout=timeout)
+                # A pool that ends leaves some calls without an outcome: those that were being
+                # scheduled when a worker died, and all calls when it is stopped.
+                while not wait([call], _CHECK_SECONDS).done:
+                    if self._closed or not pool.active:
+                        raise BrokenProcessPool
                 value, problem = call.result()
             except TimeoutError:
                 value, problem = None, f"reading the file took longer than {timeout:g} s"

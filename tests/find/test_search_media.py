@@ -4,12 +4,16 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
+from concurrent.futures.process import BrokenProcessPool
 
 import av
 import pytest
+from helpers.processes import wait_until
 from helpers.small_index import HEADER
 from helpers.tiny_encoder import moving_frames, write_lossless
+from pebble.pool.process import PoolManager
 
 from sce_video.find import search_media
 from sce_video.find.index_network import IndexNetwork
@@ -51,6 +55,42 @@ def test_errors_are_sentences(workers):
 def test_a_worker_that_was_killed_between_two_calls_is_replaced(workers):
     os.kill(workers.call(os.getpid, timeout=60), signal.SIGKILL)
     assert workers.call(abs, -2, timeout=60) == 2
+
+
+def test_a_call_that_was_being_scheduled_when_the_pool_ended_is_made_again(workers, monkeypatch):
+    """Pebble fails the calls that it knows; one that it registers afterwards has no outcome."""
+    handle, lost = PoolManager.handle_broken_pool, []
+
+    def schedule_late(manager, task):
+        monkeypatch.undo()
+        lost.append(task.id)
+        handle(manager, BrokenProcessPool("a worker died"))
+        manager.schedule(task)
+
+    assert workers.call(abs, -1, timeout=60) == 1
+    monkeypatch.setattr(PoolManager, "schedule", schedule_late)
+    assert workers.call(abs, -2, timeout=60) == 2 and lost
+
+
+def test_the_end_does_not_wait_for_a_call(workers, monkeypatch):
+    # Pebble fails current calls only if its thread for results is the first to notice the end.
+    monkeypatch.setattr(PoolManager, "handle_broken_pool", lambda *_: None)
+    problems = []
+
+    def call():
+        try:
+            workers.call(time.sleep, 3600, timeout=7200)
+        except CallError as error:
+            problems.append(str(error))
+
+    assert workers.call(abs, -1, timeout=60) == 1
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    tasks = workers._pool._pool_manager.task_manager.tasks
+    wait_until(lambda: any(task.started for task in tuple(tasks.values())))
+    workers.close()
+    thread.join(60)
+    assert problems == ["the page is being closed"]
 
 
 def test_after_the_end(workers):
