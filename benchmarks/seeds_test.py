@@ -55,7 +55,7 @@ def intervals(random, first, second):
         "videos": (change - width, change + width),
         "welch": tuple(welch.confidence_interval(0.95)),
         "bootstrap": tuple(np.quantile(means[1] - means[0], [0.025, 0.975])),
-        "both": seeds_test(first, second)[0],
+        "both": seeds_test(first, second).interval,
     }
 
 

@@ -22,12 +22,7 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.label_free import clip_hits
 from sce_video.evaluation.functional.neighbours import knn_scores
-from sce_video.evaluation.functional.statistics import (
-    ALPHA,
-    bootstrap_intervals,
-    paired_differences,
-    paired_p_value,
-)
+from sce_video.evaluation.functional.statistics import ALPHA, paired_change
 from sce_video.models.losses import effective_rank
 
 # Outcomes of a comparison, as defined in the module's docstring.
@@ -90,12 +85,10 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
     for name in hits.keys() - {"trained"}:
-        own, other, units = hits["trained"].numpy(), hits[name].numpy(), videos.numpy()
-        ends = bootstrap_intervals((own - other)[:, None], units)
-        row[f"gain_{name}"] = float((own - other).mean())
-        row[f"p_{name}"] = paired_p_value(paired_differences(other, own, units))
-        if ends is not None:
-            row[f"low_{name}"], row[f"high_{name}"] = (float(end) for end in ends[0])
+        found = paired_change(hits[name].numpy(), hits["trained"].numpy(), videos.numpy())
+        row[f"gain_{name}"], row[f"p_{name}"] = found.change, found.p_value
+        if found.interval is not None:
+            row[f"low_{name}"], row[f"high_{name}"] = found.interval
     return row
 
 

@@ -10,12 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.statistics import (
-    ALPHA,
-    bootstrap_intervals,
-    paired_differences,
-    paired_p_value,
-)
+from sce_video.evaluation.functional.statistics import paired_change
 from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
 from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, ClipTile, ClipTiles
@@ -138,16 +133,14 @@ def _beside_probe(folder: str) -> str:
     trained, probed = (np.array([column[path] for path in common]) for column in columns)
     unit_of = dict(zip(found[0].paths, found[0].units.tolist(), strict=True))
     units = np.array([unit_of[path] for path in common])
-    ends = bootstrap_intervals((trained - probed)[:, None], units)
-    if ends is None:
+    difference = paired_change(probed, trained, units)
+    if difference.interval is None:
         return ""
-    low, high = (100 * ends[0]).tolist()
-    change = 100 * (trained - probed).mean()
+    change, low, high = (100 * x for x in (difference.change, *difference.interval))
     gain = f"{change:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
-    differs = paired_p_value(paired_differences(probed, trained, units)) < ALPHA
-    if differs and low > 0:
+    if difference.shown and change > 0:
         return f"The classifier is better than a linear probe of the frozen features: {gain}."
-    if differs and high < 0:
+    if difference.shown:
         return (
             f"A linear probe of the frozen features is better ({gain}), because finetuning was too "
             "short or changed the network too much. Try --frozen 4, or a smaller --lr."

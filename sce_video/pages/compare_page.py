@@ -14,10 +14,8 @@ import numpy as np
 
 from sce_video.evaluation.functional.statistics import (
     ALPHA,
-    bootstrap_intervals,
     holm,
-    paired_differences,
-    paired_p_value,
+    paired_change,
     seeds_test,
 )
 from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, outcomes_path
@@ -292,7 +290,6 @@ def _tests(
     check_same_videos(first, pair[1][0])
     drawn = _with_units([*pair[0], *pair[1]])
     units = drawn.units
-    interval: tuple[float, float] | None
     found = []
     for column, metric in enumerate(first.names):
         if not all(metric in part.names for group in pair for part in group):
@@ -302,18 +299,13 @@ def _tests(
             for group in pair
         )
         classes = first.labels if first.by_class[column] else None
-        parts = paired_differences(a.mean(axis=0), b.mean(axis=0), units, classes)
         # If there are several seeds, the test also generalises to other seeds.
-        if max(runs) > 1 and len(parts) > 1:
-            interval, p_value = seeds_test(a, b, units, classes)
+        if max(runs) > 1 and len(np.unique(units)) > 1:
+            test = seeds_test(a, b, units, classes)
         else:
-            p_value = paired_p_value(parts)
-            ends = bootstrap_intervals((b - a).mean(axis=0)[:, None], units, classes)
-            interval = None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
-        change = float(parts.sum())
-        found.append(
-            Difference(file, metric, *names, change, interval, p_value, p_value, drawn.drawn, runs)
-        )
+            test = paired_change(a.mean(axis=0), b.mean(axis=0), units, classes)
+        change, p = (test.change, test.interval), test.p_value
+        found.append(Difference(file, metric, *names, *change, p, p, drawn.drawn, runs))
     return found
 
 

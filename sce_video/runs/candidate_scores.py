@@ -11,7 +11,9 @@ import torch
 
 from sce_video.evaluation.functional.statistics import (
     ALPHA,
+    PairedChange,
     bootstrap_intervals,
+    paired_change,
     paired_differences,
     paired_p_value,
 )
@@ -191,36 +193,22 @@ def mean_interval(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]
 
 
 @dataclass(frozen=True)
-class PairedDifference:
+class PairedDifference(PairedChange):
     """Difference between two candidates in a metric on the same videos.
+
+    The change is the value of the first candidate minus the value of the second.
 
     Attributes:
         metric: Name of the metric.
         first: First candidate.
         second: Second candidate.
-        change: Value of the first minus the value of the second, from -1 to 1.
-        interval: 95 % interval of the change; None with one group.
-        p_value: p-value of the hypothesis that both candidates are equal.
         p_relevant: p-value of the hypothesis that the change is :data:`_RELEVANT`.
     """
 
     metric: str
     first: Candidate
     second: Candidate
-    change: float
-    interval: tuple[float, float] | None
-    p_value: float
     p_relevant: float
-
-    @property
-    def shown(self) -> bool:
-        """Whether the interval does not contain 0, and the test rejects equality.
-
-        The interval alone is not enough. With a few groups, or a few videos that only one candidate
-        classifies correctly, resampling them underestimates the spread.
-        """
-        apart = self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
-        return apart and self.p_value < ALPHA
 
     @property
     def is_gain(self) -> bool:
@@ -254,12 +242,15 @@ def paired_difference(
         metric: Name of the metric to compare.
     """
     found, others = first.outcomes[metric], second.outcomes[metric]
-    interval = mean_interval(found - others, groups)
-    units = paired_differences(others, found, groups)
     p_relevant = paired_p_value(paired_differences(others + _RELEVANT, found, groups))
-    names = first.candidate, second.candidate
-    change = float((found - others).mean())
-    return PairedDifference(metric, *names, change, interval, paired_p_value(units), p_relevant)
+    change = vars(paired_change(others, found, groups))
+    return PairedDifference(
+        **change,
+        metric=metric,
+        first=first.candidate,
+        second=second.candidate,
+        p_relevant=p_relevant,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -259,13 +260,53 @@ def paired_p_value(differences: np.ndarray) -> float:
     return (1 + extreme) / (1 + PERMUTATIONS)
 
 
+@dataclass(frozen=True)
+class PairedChange:
+    """Change of a mean from one model to another on the same samples.
+
+    Attributes:
+        change: Mean of the second model minus mean of the first.
+        interval: 95 % bootstrap interval of the change; None with fewer than two units.
+        p_value: p-value of the hypothesis that both models are equal on each unit.
+    """
+
+    change: float
+    interval: tuple[float, float] | None
+    p_value: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval does not contain 0, and the test rejects equality.
+
+        The interval alone is not enough. With few units, or few samples that only one model
+        classifies correctly, resampling them underestimates the spread.
+        """
+        apart = self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+        return apart and self.p_value < ALPHA
+
+
+def paired_change(
+    first: np.ndarray,
+    second: np.ndarray,
+    units: np.ndarray | None = None,
+    classes: np.ndarray | None = None,
+) -> PairedChange:
+    """Compare two models, with the arguments of :func:`paired_differences`."""
+    parts = paired_differences(first, second, units, classes)
+    ends = bootstrap_intervals(
+        np.subtract(second, first, dtype=np.float64)[:, None], units, classes
+    )
+    interval = None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
+    return PairedChange(float(parts.sum()), interval, paired_p_value(parts))
+
+
 def seeds_test(
     first: np.ndarray,
     second: np.ndarray,
     units: np.ndarray | None = None,
     classes: np.ndarray | None = None,
-) -> tuple[tuple[float, float], float]:
-    """Compare two settings trained with several seeds, and return an interval and a p-value.
+) -> PairedChange:
+    """Compare two settings trained with several seeds.
 
     The 95 % interval of the difference and the two-sided p-value generalise to other seeds and
     other videos. Runs and videos are random draws, and all runs use the same videos. This is the
@@ -303,14 +344,14 @@ def seeds_test(
     change, variance = float(means[1].mean() - means[0].mean()), float(terms.sum() + rest)
     if variance <= 1e-18:  # no spread over runs, and the same difference in all videos
         parts = paired_differences(first.mean(axis=0), second.mean(axis=0), *videos)
-        return (change, change), paired_p_value(parts)
+        return PairedChange(change, (change, change), paired_p_value(parts))
     known = counts[counts > 1] - 1
     if len(known) < 2:
         terms = terms.sum(keepdims=True)
     freedom = variance**2 / ((terms**2 / known).sum() + rest**2 / (len(centres[0]) - 1))
     width = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * variance**0.5
     p_value = 2 * float(stdtr(freedom, -abs(change) / variance**0.5))
-    return (change - width, change + width), p_value
+    return PairedChange(change, (change - width, change + width), p_value)
 
 
 def mcnemar_p_value(only_first: int, only_second: int) -> float:

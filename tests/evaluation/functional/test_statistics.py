@@ -13,10 +13,12 @@ from scipy.stats import binomtest, bootstrap, t, ttest_ind, ttest_rel
 
 from sce_video.evaluation.alterations import check_alterations, frame_order
 from sce_video.evaluation.functional.statistics import (
+    PairedChange,
     bootstrap_intervals,
     holm,
     mcnemar_p_value,
     pair_accuracy,
+    paired_change,
     paired_differences,
     paired_p_value,
     seeds_test,
@@ -53,15 +55,15 @@ def test_seeds_that_shift_all_videos_alike_are_compared_by_welchs_test():
     ease, runs = random.random(50), random.random(7)[:, None]
     a, b = ease + runs[:3], ease + runs[3:] + 0.2
     expected = ttest_ind(b[:, 0], a[:, 0], equal_var=False)
-    interval, p_value = seeds_test(a, b)
-    assert p_value == pytest.approx(expected.pvalue)
-    assert interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    found = seeds_test(a, b)
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert found.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
     change, error = b.mean() - a[:1].mean(), np.sqrt(runs[3:].var(ddof=1) * (1 + 1 / 4))
     for first, second, sign in ((a[:1], b, 1), (b, a[:1], -1)):  # one run: it spreads as the other
-        interval, p_value = seeds_test(first, second)
-        assert p_value == pytest.approx(2 * t.sf(abs(change) / error, 3))
+        found = seeds_test(first, second)
+        assert found.p_value == pytest.approx(2 * t.sf(abs(change) / error, 3))
         ends = sign * change - t.ppf(0.975, 3) * error, sign * change + t.ppf(0.975, 3) * error
-        assert interval == pytest.approx(ends)
+        assert found.interval == pytest.approx(ends)
 
 
 def test_seeds_that_change_nothing_are_compared_by_students_paired_test():
@@ -69,19 +71,19 @@ def test_seeds_that_change_nothing_are_compared_by_students_paired_test():
     once = random.random(40) < 0.5, random.random(40) < 0.7
     a, b = (np.tile(part.astype(float), (3, 1)) for part in once)
     expected = ttest_rel(b[0], a[0])
-    interval, p_value = seeds_test(a, b)
-    assert p_value == pytest.approx(expected.pvalue)
-    assert interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    found = seeds_test(a, b)
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert found.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
     # rows of one video, and classes of equal size that are right equally often
     rows = np.repeat(np.arange(40), 2)
-    assert seeds_test(a[:, rows], b[:, rows], rows)[1] == pytest.approx(expected.pvalue)
+    assert seeds_test(a[:, rows], b[:, rows], rows).p_value == pytest.approx(expected.pvalue)
     both = [np.concatenate([part, part], axis=1) for part in (a, b)]
-    assert seeds_test(*both, np.tile(np.arange(40), 2), np.repeat([0, 1], 40))[1] == pytest.approx(
-        expected.pvalue
-    )
-    assert seeds_test(a, a) == ((0.0, 0.0), 1.0)
+    assert seeds_test(
+        *both, np.tile(np.arange(40), 2), np.repeat([0, 1], 40)
+    ).p_value == pytest.approx(expected.pvalue)
+    assert seeds_test(a, a) == PairedChange(0.0, (0.0, 0.0), 1.0)
     nothing = np.zeros((3, 40))
-    assert seeds_test(nothing, nothing + 1) == ((1.0, 1.0), mcnemar_p_value(0, 40))
+    assert seeds_test(nothing, nothing + 1) == PairedChange(1.0, (1.0, 1.0), mcnemar_p_value(0, 40))
 
 
 def test_holm_equals_its_definition():
@@ -190,3 +192,19 @@ def test_accuracy_within_pairs_is_that_of_a_loop():
         expected.append(np.mean([np.mean(hits) for hits in rights.values()]))
     found = pair_accuracy(torch.from_numpy(scores), torch.from_numpy(labels), pairs)
     assert found.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_change_is_shown_only_if_the_interval_and_the_test_agree():
+    """Resampling 20 videos hardly ever draws none of the four, but their test has p = 1/8."""
+    random = np.random.default_rng(0)
+    first = (random.random(20) < 0.5).astype(float)
+    second, units = first.copy(), np.arange(20)
+    second[np.flatnonzero(first == 0)[:4]] = 1.0
+    found = paired_change(first, second, units)
+    assert found.change == pytest.approx(0.2) and found.interval[0] > 0
+    assert found.p_value == pytest.approx(0.125) and not found.shown
+    second[np.flatnonzero(first == 0)[:7]] = 1.0
+    back = paired_change(second, first, units)
+    assert paired_change(first, second, units).shown and back.shown and back.change < 0
+    assert paired_change(first, second, np.zeros(20)).interval is None
+    assert not paired_change(first, second, np.zeros(20)).shown
