@@ -50,6 +50,7 @@ from sce_video.evaluation.rows import (
     check_labelled,
     collect_rows,
     mean_of_clips,
+    rows_without_values,
 )
 from sce_video.evaluation.scores import save_scores
 from sce_video.inference.multi_view import row_function
@@ -246,6 +247,8 @@ class MultiViewTestLoop(BaseLoop):
         self.selection_dataloader = self._build_selection(selection_dataloader)
         self.selection: ProbeSelection | None = None
         self.grouping = Grouping.from_config(group_pattern)
+        if needs_gallery(self.metrics):
+            self._check_classes()
         self.precision = precision
         #: Network with random weights to evaluate in the same pass, and the rows that it produces
         self.random: nn.Module | None = None
@@ -326,6 +329,16 @@ class MultiViewTestLoop(BaseLoop):
                 f"same recordings, are also in the gallery, for example {shared[0]}. They find "
                 "themselves, so all numbers are too high. Remove them from one of the two sets"
             )
+
+    def _check_classes(self) -> None:
+        """Raise ValueError for a class that could never be predicted, before videos are read."""
+        rows, gallery = rows_without_values(self.dataloader.dataset), None
+        if self.gallery_dataloader is not None:
+            gallery = rows_without_values(self.gallery_dataloader.dataset)
+        if rows is not None and self.grouping is not None:
+            rows, _ = self.grouping.apply(rows, len(rows.labels))
+        if rows is not None and (gallery is None) == (self.gallery_dataloader is None):
+            check_comparable(rows, gallery)
 
     def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
         """Return the loader of the selection set, or None if there is nothing to select."""

@@ -279,6 +279,15 @@ class Grouping:
         return rows, {"group_pattern": source, "groups": names, **folds.described()}
 
 
+def rows_without_values(dataset: Any) -> Rows | None:
+    """Return the labels and paths of a dataset as rows of no columns; None if it has none."""
+    if not (hasattr(dataset, "labels") and hasattr(dataset, "path")):
+        return None
+    labels = torch.as_tensor(np.asarray(dataset.labels), dtype=torch.int64)
+    paths = [str(dataset.path(i)) for i in range(len(labels))]
+    return Rows(torch.zeros(len(labels), 0), labels, torch.arange(len(labels)), paths)
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[Any]:
     """Yield the unwrapped module in evaluation mode without gradients.

@@ -294,3 +294,32 @@ def test_measures_without_labels_are_of_the_single_clips(tmp_path):
     rows = replace(extract_features(model, loader(ColourVideos(6))), source="f.npz")
     with pytest.raises(ValueError, match=r"of single clips, but f\.npz are means"):
         compute_metrics([RankMe()], rows)
+
+
+@pytest.mark.parametrize("compared", ["groups", "a gallery"])
+def test_a_class_that_cannot_be_predicted_is_refused_before_videos_are_read(tmp_path, compared):
+    """None of the files is a video, so reading one of them would be another error."""
+    names = [f"person{i % 3}_{i}.mp4" for i in range(9)]
+    lines = [f"{name} {int(name.startswith('person2'))}" for name in names]
+    (tmp_path / "all.txt").write_text("\n".join(lines))
+    (tmp_path / "one.txt").write_text("\n".join(line for line in lines if line.endswith("0")))
+    for name in names:
+        (tmp_path / name).write_bytes(b"no video")
+    pipeline = [
+        {"type": "OpenVideo", "backend": "av"},
+        {"type": "UniformClips", "clip_duration": 0.2, "num_frames": 2},
+        {"type": "DecodeClips"},
+        {"type": "PackClips"},
+    ]
+
+    def listed(name):
+        dataset = {"type": "VideoDataset", "ann_file": str(tmp_path / name), "pipeline": pipeline}
+        dataset |= {"data_root": str(tmp_path), "timeout": None}
+        return {"batch_size": 1, "num_workers": 0, "dataset": dataset}
+
+    given = {"group_pattern": r"person(\d)"}
+    message = r"classes \[1\] .* \(as .*person2_2\.mp4\) but in one group only"
+    if compared == "a gallery":
+        given, message = {"gallery_dataloader": listed("one.txt")}, r"\[1\] .* not in the gallery"
+    with pytest.raises(ValueError, match=message):
+        runner(tmp_path, listed("all.txt"), evaluator=[KNN_3], **given).test()

@@ -364,7 +364,8 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         pairs = set(zip(labels, folds.tolist(), strict=True))
         counts = Counter(label for label, _ in pairs)
         unseen = sorted(label for label, count in counts.items() if count < 2)
-        where = "in one group only" if rows.folds is None else "in one fold only (change the folds)"
+        alone = rows.folds is None or (rows.groups is not None and rows.groups.equal(rows.folds))
+        where = "in one group only" if alone else "in one fold only (change the folds)"
     if unseen:
         example = rows.paths[labels.index(unseen[0])]
         raise ValueError(
