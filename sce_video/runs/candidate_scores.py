@@ -12,7 +12,7 @@ import torch
 from sce_video.evaluation.functional.statistics import (
     ALPHA,
     PairedChange,
-    bootstrap_intervals,
+    mean_interval,
     paired_change,
     paired_differences,
     paired_p_value,
@@ -173,23 +173,6 @@ def _rows(clips: np.ndarray, videos: ChoiceVideos) -> Rows:
         folds=torch.from_numpy(videos.folds),
     )
     return mean_of_clips(of_clips)
-
-
-def mean_interval(values: np.ndarray, groups: np.ndarray) -> tuple[float, float] | None:
-    """Compute the 95 % bootstrap interval of a mean over videos by resampling whole groups.
-
-    The videos of a group resemble each other, so resampling single videos would give an interval
-    that is too narrow.
-
-    Args:
-        values: (n,) contribution of each video.
-        groups: (n,) group of each video.
-
-    Returns:
-        Ends of the interval; None with one group.
-    """
-    ends = bootstrap_intervals(values[:, None], groups)
-    return None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
 
 
 @dataclass(frozen=True)

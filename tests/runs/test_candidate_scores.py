@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from sce_video.evaluation.functional.label_free import clip_hits, lidar, rankme
+from sce_video.evaluation.functional.statistics import mean_interval
 from sce_video.runs.candidate_features import Cost
 from sce_video.runs.candidate_scores import (
     DECIDES,
     Score,
     decide,
     in_row_space,
-    mean_interval,
     paired_difference,
     score_candidates,
 )

@@ -206,6 +206,14 @@ def bootstrap_intervals(
     return percentile_ends(np.concatenate(means)).T
 
 
+def mean_interval(
+    values: np.ndarray, units: np.ndarray | None = None, classes: np.ndarray | None = None
+) -> tuple[float, float] | None:
+    """Return the ends of :func:`bootstrap_intervals` for a single column (N,)."""
+    ends = bootstrap_intervals(values[:, None], units, classes)
+    return None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
+
+
 def paired_differences(
     first: np.ndarray,
     second: np.ndarray,
@@ -266,7 +274,7 @@ class PairedChange:
 
     Attributes:
         change: Mean of the second model minus mean of the first.
-        interval: 95 % bootstrap interval of the change; None with fewer than two units.
+        interval: 95 % interval of the change; None with fewer than two units.
         p_value: p-value of the hypothesis that both models are equal on each unit.
     """
 
@@ -293,10 +301,7 @@ def paired_change(
 ) -> PairedChange:
     """Compare two models, with the arguments of :func:`paired_differences`."""
     parts = paired_differences(first, second, units, classes)
-    ends = bootstrap_intervals(
-        np.subtract(second, first, dtype=np.float64)[:, None], units, classes
-    )
-    interval = None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
+    interval = mean_interval(np.subtract(second, first, dtype=np.float64), units, classes)
     return PairedChange(float(parts.sum()), interval, paired_p_value(parts))
 
 
